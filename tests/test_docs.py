@@ -49,7 +49,7 @@ def run_console(example: Example) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The environment of programs: this Python and its vstate first, a plain terminal of 100 columns, no settings of the user."""
+    """The environment of programs: this Python and vstate first, a plain terminal of 100 columns, no user settings."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {
         "PATH": path,

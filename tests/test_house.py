@@ -14,7 +14,7 @@ _NAMES_A_TEST = re.compile(r"(?<!def )\b(?:test_|conftest)")
 
 
 def imported_modules(source: str) -> Iterator[str]:
-    """Return the modules that a source imports and the names that it imports from them, also in programs kept as text."""
+    """Return the modules that a source imports and the names it imports from them, also in programs kept as text."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -120,7 +120,7 @@ def private_names(tree: ast.Module) -> Iterator[str]:
 
 
 def private_names_used(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
-    """Private names that a module takes from anything but ``self``, ``cls`` or ``super()``, by ``getattr`` too: line, object, name."""
+    """Private names taken from all but ``self``, ``cls`` or ``super()``, also by ``getattr``: line, object, name."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=owner, attr=name) if is_private(name):

@@ -1,4 +1,4 @@
-"""An import and a first commit load what they need, and no more: counted in modules, which a busy machine does not change."""
+"""An import and a first commit load only what they need: counted in modules, which a busy machine does not change."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ UNUSED = """
     ast asyncio concurrent.futures dataclasses inspect logging multiprocessing difflib hmac
     secrets pickletools socket subprocess tempfile unittest
     versioned_state.cli versioned_state.repository.inspect versioned_state.repository.maintenance
-    versioned_state.repository.merging.merge versioned_state.repository.shown.notebook versioned_state.repository.views.patch
-    versioned_state.storage.redis versioned_state.storage.postgres versioned_state.storage.s3 versioned_state.storage.wrappers.encrypted
+    versioned_state.repository.merging.merge versioned_state.repository.shown.notebook
+    versioned_state.repository.views.patch versioned_state.storage.redis versioned_state.storage.postgres
+    versioned_state.storage.s3 versioned_state.storage.wrappers.encrypted
 """.split()
-"""What looks, merges, maintains, signs, unpickles or draws, and other stores: each is loaded by the call that needs it."""
+"""What looks, merges, maintains, signs, unpickles or draws, and other stores: the call that needs one loads it."""
 
-FIRST_COMMIT = "from versioned_state import Versioned\nstate = Versioned()\nstate['messages'] = [{'role': 'user'}]\nstate.commit('first')\n"
+FIRST_COMMIT = (
+    "from versioned_state import Versioned\nstate = Versioned()\n"
+    "state['messages'] = [{'role': 'user'}]\nstate.commit('first')\n"
+)
 
 
 def loaded(code: str) -> set[str]:
@@ -33,9 +37,10 @@ def loaded(code: str) -> set[str]:
 ENGINE: set[str] = set(
     """
     blake3 decimal hashlib json pickletools random uuid xxhash zoneinfo zstandard
-    versioned_state.objects versioned_state.repository.repository versioned_state.repository.history versioned_state.repository.names
-    versioned_state.state.branch.branch_handle versioned_state.state.worktree versioned_state.values.decode versioned_state.values.encode
-    versioned_state.values.detection versioned_state.values.trees versioned_state.values.typed
+    versioned_state.objects versioned_state.repository.repository versioned_state.repository.history
+    versioned_state.repository.names versioned_state.state.branch.branch_handle versioned_state.state.worktree
+    versioned_state.values.decode versioned_state.values.encode versioned_state.values.detection
+    versioned_state.values.trees versioned_state.values.typed
     """.split()
 )
 """What the first state loads, and the import of its class does not."""

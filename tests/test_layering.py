@@ -1,4 +1,4 @@
-"""Imports point one way and never in a circle, only ``cli`` meets the user's machine, and storage needs no more than Python.
+"""Imports point one way, never in a circle, only ``cli`` meets the user's machine, and storage needs only Python.
 
 The rules are the tables below. They are held by reading the source (``ast``), so an import inside a function counts.
 One under ``if TYPE_CHECKING:`` counts for circles only. At the end, each rule is shown to catch violations that are
@@ -142,7 +142,7 @@ def iter_imports(module: Module, among: Iterable[ast.AST]) -> Iterator[Import]:
 
 
 def names_used(module: Module) -> Iterator[tuple[int, str]]:
-    """(line, full name) of what a module imports, its attributes of those, its calls of builtins, and ``.x`` for any attribute x."""
+    """A module's imports, attributes of those, calls of builtins, and ``.x`` for any attribute x: line, full name."""
     means = {each.local: each.means for each in imports(module)}
     for each in imports(module):
         names = each.target.split(".")

@@ -109,7 +109,10 @@ def test_a_star_import_replaces_no_name_that_everybody_uses():
 
 
 def test_a_public_name_loads_its_module_when_it_is_used():
-    script = "import sys, versioned_state\nloaded = [name for name in sys.modules if name.startswith('versioned_state.')]\nprint(loaded)"
+    script = (
+        "import sys, versioned_state\n"
+        "loaded = [name for name in sys.modules if name.startswith('versioned_state.')]\nprint(loaded)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "['versioned_state.lazy']\n"
     assert versioned_state.errors is errors

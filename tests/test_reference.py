@@ -1,4 +1,4 @@
-"""docs/reference.md is true of the signatures: the calls that it names exist with those parameters, and it names every public one."""
+"""docs/reference.md matches the signatures: its calls exist with those parameters, and it names every public one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each named workload costs stays what it is: function calls, requests and bytes, within 3 % above what was measured.
+"""Each named workload costs what it did: function calls, requests and bytes, within 3 % above what was measured.
 
 Times say more about the machine. If a change needs more, say so with the new figures; if it needs less, lower them, so
 that the gain stays: ``python -m tests.support.workload_costs`` prints them.
@@ -32,8 +32,11 @@ MEASURED = {
     "task with an event": (583.7, 1, 1058),
     "task in a task": (633.8, 1, 1175),
 }
-"""By workload, for one round: function calls of Python and C with CPython 3.11, requests, and bytes written. The bytes of tasks are the
-most of some runs: they vary by some percent, since the names of events decide where the leaves of their series end."""
+"""By workload, for one round: function calls of Python and C with CPython 3.11, requests, and bytes written.
+
+The bytes of tasks are the most of some runs: they vary by some percent, since the names of events decide where the
+leaves of their series end.
+"""
 
 ALLOWED = 1.03
 

@@ -165,7 +165,7 @@ def test_two_states_of_a_process_share_no_ledger(till):
 
 
 def test_no_move_of_the_history_forgets_an_effect(till):
-    """The ledger lies outside of commits: resets, forks, undo, checkouts, discards and failed transactions leave it alone."""
+    """The ledger is not in commits: resets, forks, undo, checkouts, discards and failed transactions leave it alone."""
     store = Memory()
     state = Versioned(store)
     state["n"] = 1

@@ -1,4 +1,4 @@
-"""Effects that are awaited: the loop goes on, and a cancellation leaves an effect not begun, in doubt or done, and known to be so."""
+"""Awaited effects: the loop goes on, and after a cancellation an effect is known to be not begun, in doubt or done."""
 
 from __future__ import annotations
 
@@ -146,7 +146,10 @@ async def once_more(state: Versioned, till: Till) -> int:
 
 
 async def cancelled_at(at: int, state: Versioned, till: Till, cancels: int) -> tuple[bool, bool]:
-    """Cancel an effect while call number ``at`` of the store is under way: whether that was raised, and whether there was such a call."""
+    """Cancel an effect while call number ``at`` of the store is under way.
+
+    Return whether the cancellation was raised, and whether there was such a call.
+    """
     loop, reached, release = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def act() -> None:

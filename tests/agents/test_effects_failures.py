@@ -1,4 +1,4 @@
-"""No failure makes an effect happen twice, or loses a result that was recorded: the store fails at each call, and processes are killed."""
+"""No failure repeats an effect or loses a recorded result: the store fails at each call, and processes are killed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ FAULTS = [Fault.BEFORE, Fault.AFTER]
 def failing(
     make: Callable[[KVStore], Faulty], begin: Callable[[Versioned], object], fault: Fault, **options: Any
 ) -> Iterator[Any]:
-    """Yield pairs of states: one over a store that fails at its first call, then its second, and so on, and one over a sound store."""
+    """Yield pairs of states: over a store that fails at its first call, its second, and so on, and over a sound one."""
     for at in itertools.count(1):
         store = OneCondition()
         faulty = make(store)
@@ -142,7 +142,7 @@ def test_from_then_on_the_store_is_gone(fault, end):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
 @pytest.mark.parametrize("kind", ["declined", "failed", "retried"])
 def test_the_store_fails_around_a_function_that_raises(fault, kind):
-    """The exception of the function propagates, whatever the store does, and what it means for the effect is recorded."""
+    """The function's exception propagates, whatever the store does, and what it means for the effect is recorded."""
 
     def pay() -> None:
         raise ValueError
@@ -483,7 +483,7 @@ class InterruptAt:
 @pytest.mark.filterwarnings("ignore:coroutine.*never awaited")  # the interrupt came before its first step
 @pytest.mark.parametrize("kind", ["new", "retried", "declined"])
 def test_interrupted_at_any_line(kind, long_run):
-    """Ctrl-C at any line leaves an effect as if never tried, in doubt, or done, but never one that seems to be running."""
+    """Ctrl-C at any line leaves an effect as if never tried, in doubt, or done, but never one that seems to run."""
 
     def decline() -> None:
         raise ValueError

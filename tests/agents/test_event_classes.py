@@ -1,4 +1,4 @@
-"""An event may be of any class of the caller's: it is kept and read as an instance of that class, with its stamps as attributes."""
+"""An event may be of any class: it is kept and read as an instance of that class, with its stamps as attributes."""
 
 from __future__ import annotations
 

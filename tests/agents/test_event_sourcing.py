@@ -441,7 +441,7 @@ def test_the_check_finds_events_that_were_edited():
 
 
 def reads(count):
-    """The requests of the store for a cold value, and those for a warm append, commit and value, after that many events."""
+    """The store's requests after that many events: for a cold value, and for a warm append, commit and value."""
     store = Counting(Memory())
     state = Versioned(store)
     total = total_of(state)

@@ -1,4 +1,4 @@
-"""Moving here from agex is changing an import: the programs of agex's page on state, with the model replaced by a script."""
+"""Moving here from agex is changing an import: the programs of agex's page on state, with a scripted model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A nested call whose caller goes on beside it, such as a generator's, restores its own namespace if it fails or is closed early."""
+"""A nested call beside its caller, such as a generator's, restores its own namespace if it fails or is closed early."""
 
 from __future__ import annotations
 

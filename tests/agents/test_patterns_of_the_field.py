@@ -1,4 +1,4 @@
-"""The programs of a well-known page on the state of agents run over our parts, as printed there except for the gaps that they leave."""
+"""The programs of a well-known page on agents' state run over our parts, as printed except for the gaps they leave."""
 
 from __future__ import annotations
 

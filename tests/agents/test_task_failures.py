@@ -122,7 +122,7 @@ def a_state(store: Any, *, moved: bool) -> tuple[Versioned, list[Any]]:
 
 
 def check(state: Versioned, held: list[Any], store: Memory, name: str, *, returned: bool) -> None:
-    """What must hold once the store works again: the call happened or did not, as the caller was told, and the next call works."""
+    """Check that, once the store works again, the call happened or not, as the caller was told, and the next works."""
     state.refresh()
     assert state["list"] is held
     kept = copy.deepcopy(held)

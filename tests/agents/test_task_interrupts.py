@@ -1,4 +1,4 @@
-"""An interrupt at any line of a task's call loses nothing: the call has committed or is rolled back, and the next call works.
+"""An interrupt at any line of a task's call loses nothing: the call commits or is rolled back, and the next one works.
 
 Each case makes one call on a fresh handle under a trace that raises at the k-th line of the library, for one k after
 the other, and then goes on as an agent would: through the references that it holds. Calls that are coroutines are

@@ -1,4 +1,4 @@
-"""``REV:PATH`` in every command beside the older forms, arguments in the wrong place, and the habits of those who come from git."""
+"""``REV:PATH`` in every command beside the older forms, misplaced arguments, and the habits of users of git."""
 
 from __future__ import annotations
 

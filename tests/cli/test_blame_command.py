@@ -1,4 +1,4 @@
-"""``vstate blame`` and ``history`` where the snapshots do not reach: cut history, an empty state, a terminal that is narrow."""
+"""``vstate blame`` and ``history`` where the snapshots do not reach: cut history, an empty state, a narrow terminal."""
 
 from __future__ import annotations
 

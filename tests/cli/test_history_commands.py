@@ -199,7 +199,9 @@ def test_a_session_prints(name: str, vstate: Vstate, fork: Path, snapshot: Calla
     snapshot(f"history-{name}", "\n".join(shown))
 
 
-HELP = "branch tag switch merge cherry-pick revert rebase squash reset undo redo reflog restore apply policy sign verify".split()
+HELP = (
+    "branch tag switch merge cherry-pick revert rebase squash reset undo redo reflog restore apply policy sign verify"
+).split()
 
 
 @pytest.mark.parametrize("name", HELP)

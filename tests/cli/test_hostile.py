@@ -1,4 +1,4 @@
-"""Values, keys, messages and names that would drive a terminal or run code: shown as what they are, and never obeyed."""
+"""Values, keys, messages and names that would drive a terminal or run code: shown as they are, and never obeyed."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ CRAFTED = [
 
 @pytest.mark.parametrize("name", ["list", "map", "ordered dict", "text"])
 def test_a_crafted_store_of_a_few_objects_ends_no_command_with_a_bug(name: str, vstate: Vstate, tmp_path: Path):
-    """They count more elements than any machine could walk over: each command ends, with a line that says what is wrong."""
+    """They count more elements than any machine could walk: each command ends, with a line that says what is wrong."""
     with Disk(tmp_path / "crafted") as store:
         craft_in(store, HOSTILE[name])
     for command in [*CRAFTED, f"export -o {tmp_path / 'out'}"]:

@@ -37,7 +37,10 @@ def lines(*values: Any) -> bytes:
 
 @pytest.fixture
 def imported(vstate: Vstate, tmp_path: Path) -> Callable[..., dict[str, list[tuple[str, dict[str, Any]]]]]:
-    """Import bytes as a file and give back what is there then: of each branch, message and state of every commit, oldest first."""
+    """Import bytes as a file and return what is there then.
+
+    That is, for each branch, the message and state of every commit, oldest first.
+    """
 
     def run(content: bytes, *options: str, name: str = "chat.json") -> dict[str, list[tuple[str, dict[str, Any]]]]:
         (tmp_path / name).write_bytes(content)
@@ -272,7 +275,10 @@ def test_a_branch_that_exists_is_refused_before_anything_is_written(vstate: Vsta
     assert result.stderr.splitlines() == [
         "nothing was imported",
         "error: branch 'chat/002' exists already; it was not changed",
-        "hint: it is not the beginning of this conversation; --append adds to it; --branch or --branch-prefix names another",
+        (
+            "hint: it is not the beginning of this conversation; --append adds to it; "
+            "--branch or --branch-prefix names another"
+        ),
     ]
     assert result.code == 1
     assert vstate("log", "--all", store=store).stdout == before

@@ -20,7 +20,8 @@ from tests.support.waiting import eventually
 from versioned_state import Disk, Repository
 
 TABLES = """
-    CREATE TABLE agent_sessions (session_id); CREATE TABLE agent_messages (id INTEGER PRIMARY KEY, session_id, message_data, created_at);
+    CREATE TABLE agent_sessions (session_id);
+    CREATE TABLE agent_messages (id INTEGER PRIMARY KEY, session_id, message_data, created_at);
 """
 
 

@@ -106,7 +106,8 @@ def test_arguments_are_utf_8_in_any_locale(own_trip: Trip, tmp_path: Path):
 
 def test_an_unexpected_error_is_one_line_unless_the_traceback_is_asked_for(trip: Trip, tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text(
-        "from versioned_state.cli.render import text\ndef broken(*_):\n    raise RuntimeError('broken\\x1b[2J')\ntext.iter_refs = broken\n"
+        "from versioned_state.cli.render import text\n"
+        "def broken(*_):\n    raise RuntimeError('broken\\x1b[2J')\ntext.iter_refs = broken\n"
     )
     more = {"VSTATE_STORE": str(trip.path), "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = run("log", cwd=tmp_path, **more)

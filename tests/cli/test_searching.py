@@ -1,4 +1,4 @@
-"""``vstate log --graph``, ``grep`` and ``bisect``: what a graph connects, what a command of bisect is given, and how it ends."""
+"""``vstate log --graph``, ``grep`` and ``bisect``: what a graph connects, what bisect's command gets, how it ends."""
 
 from __future__ import annotations
 

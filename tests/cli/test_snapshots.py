@@ -131,7 +131,10 @@ COMMANDS = {
     "help": "--help",
     **{
         f"help-{name}": f"{name} --help"
-        for name in "log show diff get keys blame history status import export gc fsck prune purge stats demo completion set init".split()
+        for name in (
+            "log show diff get keys blame history status import export gc fsck prune purge stats demo completion "
+            "set init"
+        ).split()
     },
     "help-effects": "effects --help",
     "help-events": "events --help",

@@ -1,4 +1,4 @@
-"""Values of types that JSON lacks, through the terminal and back: what is printed is read, and a typed place keeps its type."""
+"""Values of types that JSON lacks, to the terminal and back: what is printed is read, and typed places stay typed."""
 
 from __future__ import annotations
 

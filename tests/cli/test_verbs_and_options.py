@@ -1,4 +1,4 @@
-"""What completes a terminal: ``rm``, ``merge-base``, ``help``, and the options of log, branch, grep, restore, import and events."""
+"""The verbs ``rm``, ``merge-base`` and ``help``, and options of log, branch, grep, restore, import and events."""
 
 from __future__ import annotations
 

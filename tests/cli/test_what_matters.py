@@ -1,4 +1,4 @@
-"""Diffs and logs that show what matters: fields that tell, times as ISO text, the changed part of a long text, the arguments of tasks."""
+"""Diffs and logs show what matters: telling fields, ISO times, the changed part of a long text, arguments of tasks."""
 
 from __future__ import annotations
 

@@ -321,7 +321,7 @@ class Reader:
                 return self.value(self.blob(count, top))
 
     def leaves(self, count: int, top: Any, *kinds: int) -> Iterator[tuple[bytes, int]]:
-        """The leaves of a tree: raw bytes, and how many elements or bytes each must have (-1: the parent does not say)."""
+        """A tree's leaves: raw bytes, and how many elements or bytes each must have (-1: the parent does not say)."""
         check(type(count) is int and count >= 0, "a tree without a count")
         inner = MAP_NODE if MAP_LEAF in kinds else NODE
         if type(top) is list:
@@ -456,7 +456,10 @@ class Reader:
         )
 
     def state(self, commit: Commit) -> dict[tuple[str, ...], Any]:
-        """The values of a state by namespaces and key: ``("k",)``, ``("space", "inner", "k")``; the engine's own behind ``"engine"``."""
+        """The values of a state by namespaces and key, such as ``("k",)`` and ``("space", "inner", "k")``.
+
+        Those of the engine are behind ``"engine"``.
+        """
         found = {}
         for key, value in self.map(commit.size, commit.top).items():
             path: tuple[str, ...] = ()
@@ -601,7 +604,7 @@ class Reader:
         return dict(zip(names, fields + [0, 1, [], []][len(fields) - 7 :], strict=True))
 
     def meta_index(self) -> set[str]:
-        """The keys of the index of meta, each checked: the head of its ref has a value with that hash under an indexed key."""
+        """The keys of meta's index, each checked: its ref's head has a value with that hash under an indexed key."""
         found = {key for key in self.keys if key.startswith("meta/")}
         right: set[str] = set()
         for kind in ("branch", "tag"):
@@ -647,7 +650,7 @@ class Reader:
 
 
 class Done(NamedTuple):
-    """The value of an extension, so that a list or bytes in it are not taken for an array or a ``bin`` of MessagePack."""
+    """The value of an extension, so that a list or bytes in it are not taken for MessagePack's array or ``bin``."""
 
     value: Any
 

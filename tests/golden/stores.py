@@ -1,4 +1,4 @@
-"""One small store as each backend keeps it: every type of value, trees of several levels, segments, and every kind of record.
+"""One small store as each backend keeps it: each type of value, trees of several levels, segments, each kind of record.
 
 ``store-1`` is larger and has all sizes of values; these have the same keys at five places. ``python -m
 tests.golden.stores`` writes them anew, with the servers of the tests. That is only right before a release has gone out:

@@ -1,4 +1,4 @@
-"""A format that changes by accident fails here: the hashes of every kind of value, and a store as an earlier release left it."""
+"""A format that changes by accident fails here: the hashes of every kind of value, and an earlier release's store."""
 
 from __future__ import annotations
 
@@ -107,7 +107,10 @@ def test_work_goes_on_where_an_earlier_release_left_it(store):
 
 
 def test_the_store_holds_just_what_is_written_today(store):
-    """The objects are equal byte for byte, apart from the envelope and from the branch with a pickle, whose bytes depend on Python."""
+    """The objects are equal byte for byte, apart from the envelope and from the branch with a pickle.
+
+    The bytes of a pickle depend on Python.
+    """
     written = Memory()
     fill(written)
     with store:

@@ -1,4 +1,4 @@
-"""The stored form of a table that changes by accident fails here, and one that is stored is read back in every version of pandas."""
+"""An accidental change of a table's stored form fails here, and a stored one is read back in every pandas version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of each backend as an earlier release left it: this release works on it, and a reader written from the page reads it all."""
+"""Each backend's store of an earlier release: this one works on it, and a reader written from the page reads it all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters of frameworks on servers, which many machines share, and on a store that takes one condition at a time, as S3 does."""
+"""Adapters on servers, which many machines share, and on a store that takes one condition at a time, as S3 does."""
 
 from __future__ import annotations
 

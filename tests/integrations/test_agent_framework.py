@@ -405,7 +405,9 @@ def test_what_was_saved_before_a_kill_is_there(tmp_path):
     async def work():
         with VersionedCheckpointStorage(sys.argv[1]) as storage:
             for number in range(int(sys.argv[2]), 10_000):
-                await storage.save(WorkflowCheckpoint("w", "h", checkpoint_id=str(number), previous_checkpoint_id=str(number - 1)))
+                await storage.save(
+                    WorkflowCheckpoint("w", "h", checkpoint_id=str(number), previous_checkpoint_id=str(number - 1))
+                )
                 print(number, flush=True)
 
     asyncio.run(work())

@@ -265,7 +265,8 @@ def test_nothing_that_a_value_names_is_run(saver: SqliteSaver, source: Path):
     for table, column in (("checkpoints", "checkpoint"),):
         change(
             source,
-            f"UPDATE {table} SET {column} = CAST(REPLACE({column}, CAST('Order' AS BLOB), CAST('Trap_' AS BLOB)) AS BLOB)",
+            f"UPDATE {table} SET {column} = "
+            f"CAST(REPLACE({column}, CAST('Order' AS BLOB), CAST('Trap_' AS BLOB)) AS BLOB)",
         )
     made.clear()
     with Memory() as store:

@@ -106,8 +106,8 @@ async def test_branches_and_usage_of_an_advanced_session_come_along(tmp_path, st
         await session.add_items([{"role": "user", "content": f"q{turn}"}, {"role": "assistant", "content": f"a{turn}"}])
     with closing(sqlite3.connect(tmp_path / "oa.db")) as connection, connection:
         connection.execute(
-            "INSERT INTO turn_usage (session_id, branch_id, user_turn_number, requests, input_tokens, output_tokens, total_tokens,"
-            " input_tokens_details) VALUES ('s', 'main', 2, 1, 10, 5, 15, '{\"cached_tokens\": 3}')"
+            "INSERT INTO turn_usage (session_id, branch_id, user_turn_number, requests, input_tokens, output_tokens,"
+            " total_tokens, input_tokens_details) VALUES ('s', 'main', 2, 1, 10, 5, 15, '{\"cached_tokens\": 3}')"
         )
     await session.create_branch_from_turn(2, "other")
     await session.add_items([{"role": "user", "content": "instead"}])
@@ -207,16 +207,21 @@ def test_an_unknown_framework_is_refused(tmp_path):
 
 
 V1 = """
-    CREATE TABLE adk_internal_metadata (key TEXT PRIMARY KEY, value TEXT); INSERT INTO adk_internal_metadata VALUES ('schema_version', '1');
-    CREATE TABLE sessions (app_name TEXT, user_id TEXT, id TEXT, state TEXT, create_time DATETIME, update_time DATETIME);
-    CREATE TABLE events (id TEXT, app_name TEXT, user_id TEXT, session_id TEXT, invocation_id TEXT, timestamp DATETIME, event_data TEXT);
+    CREATE TABLE adk_internal_metadata (key TEXT PRIMARY KEY, value TEXT);
+    INSERT INTO adk_internal_metadata VALUES ('schema_version', '1');
+    CREATE TABLE sessions (app_name TEXT, user_id TEXT, id TEXT, state TEXT, create_time DATETIME,
+        update_time DATETIME);
+    CREATE TABLE events (id TEXT, app_name TEXT, user_id TEXT, session_id TEXT, invocation_id TEXT,
+        timestamp DATETIME, event_data TEXT);
     CREATE TABLE app_states (app_name TEXT PRIMARY KEY, state TEXT, update_time DATETIME);
     CREATE TABLE user_states (app_name TEXT, user_id TEXT, state TEXT, update_time DATETIME);
 """
 V0 = """
-    CREATE TABLE sessions (app_name TEXT, user_id TEXT, id TEXT, state TEXT, create_time DATETIME, update_time DATETIME);
-    CREATE TABLE events (id TEXT, app_name TEXT, user_id TEXT, session_id TEXT, invocation_id TEXT, author TEXT, actions BLOB,
-        long_running_tool_ids_json TEXT, branch TEXT, timestamp DATETIME, content TEXT, partial BOOLEAN, error_code TEXT);
+    CREATE TABLE sessions (app_name TEXT, user_id TEXT, id TEXT, state TEXT, create_time DATETIME,
+        update_time DATETIME);
+    CREATE TABLE events (id TEXT, app_name TEXT, user_id TEXT, session_id TEXT, invocation_id TEXT, author TEXT,
+        actions BLOB, long_running_tool_ids_json TEXT, branch TEXT, timestamp DATETIME, content TEXT, partial BOOLEAN,
+        error_code TEXT);
 """
 
 

@@ -1,4 +1,4 @@
-"""``VersionedStore``: the contract of LangGraph's ``BaseStore``, written from its interface and from what its own stores do."""
+"""``VersionedStore``: the contract of LangGraph's ``BaseStore``, from its interface and from what its own stores do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are observed from outside: OpenTelemetry's spans and LangChain's callbacks become rounds of their conversations."""
+"""Programs observed from outside: OpenTelemetry's spans and LangChain's callbacks become rounds of conversations."""
 
 from __future__ import annotations
 

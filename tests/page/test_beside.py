@@ -1,4 +1,4 @@
-"""The page beside the API: a token shows the sessions of its user, whatever the address says, and the API is as it was."""
+"""The page beside the API: a token shows its user's sessions, whatever the address says, and the API is as it was."""
 
 from __future__ import annotations
 

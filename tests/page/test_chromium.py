@@ -1,4 +1,4 @@
-"""The page in a real Chromium: hostile texts stay text, everything works without scripts, and assistive technology finds its way.
+"""The page in a real Chromium: hostile text stays text, all works without scripts, and assistive tools find their way.
 
 Pictures of each page are kept for the eye in the folder that ``VSTATE_PICTURES`` names.
 """
@@ -295,7 +295,8 @@ def test_another_site_gets_nothing(browser: Browser, site: tuple[str, str], sign
             lambda route: route.fulfill(
                 content_type="text/html",
                 body=f"<a id=a href='{site[0]}/b/main'>x</a><form id=f method=post action='{site[0]}/edit/undo/main'>"
-                f"<input name=author value=x></form><iframe id=i src='{site[0]}/'></iframe><script src='{site[0]}/'></script>",
+                f"<input name=author value=x></form><iframe id=i src='{site[0]}/'></iframe>"
+                f"<script src='{site[0]}/'></script>",
             ),
         )
         statuses: list[tuple[str, int]] = []

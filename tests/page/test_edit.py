@@ -1,4 +1,7 @@
-"""``--edit``: what is shown is what happens, only where the viewer saw the branch, and only with an author; without it, nothing."""
+"""``--edit``: what is shown is what happens, only where the viewer saw the branch, and only with an author.
+
+Without ``--edit``, nothing happens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard: what it refuses it refuses on every path of the table, on those of the guard itself, and on those that do not exist."""
+"""The guard refuses the same on every path of the table, on its own paths, and on those that do not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live pages: each commit comes to every viewer once, one poll of a branch serves them all, and streams end before the server does."""
+"""Live pages: viewers get each commit once, one poll of a branch serves all, and streams end before the server."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ class Stream:
     def __init__(self, application: Any, path: str, headers: dict[str, str]) -> None:
         name, _, query = path.partition("?")
         self._scope = {
-            "type": "http", "method": "GET", "path": name, "raw_path": name.encode(), "query_string": query.encode(), "root_path": "",
-            "headers": [(key.encode(), text.encode()) for key, text in headers.items()], "http_version": "1.1", "asgi": {"version": "3.0"},
+            "type": "http", "method": "GET", "path": name, "raw_path": name.encode(),
+            "query_string": query.encode(), "root_path": "",
+            "headers": [(key.encode(), text.encode()) for key, text in headers.items()],
+            "http_version": "1.1", "asgi": {"version": "3.0"},
         }  # fmt: skip
         self._gone = asyncio.Event()
         self._chunks: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""The views: each page with ordinary, odd and hostile content, within its bounds, and a crawl of all of them that changes no byte."""
+"""The views: each with ordinary, odd and hostile content, in its bounds, and a crawl of all that changes no byte."""
 
 from __future__ import annotations
 

@@ -64,7 +64,10 @@ def test_a_notebook_needs_nothing(store: Path):
     shown = f"""
 from versioned_state import Disk, Versioned
 state = Versioned(Disk({str(store)!r}))
-for thing in (state, state.log(), state.diff("HEAD~1", "HEAD"), state.blame(), state.grep("one"), state.checkout("HEAD"), state.head):
+for thing in (
+    state, state.log(), state.diff("HEAD~1", "HEAD"), state.blame(), state.grep("one"), state.checkout("HEAD"),
+    state.head,
+):
     print(thing._repr_html_())
 """
     done = run(shown)

@@ -1,4 +1,4 @@
-"""Copies of a store that is in use, made as docs/operations.md says: each is a state that was committed, whole, and goes on as a store."""
+"""Copies of a store in use, made as docs/operations.md says: each is a whole committed state, and works as a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Garbage is collected all the time, beside processes that write, reset and drop, two of which put back what was garbage.
+"""Garbage is collected all the time, beside processes that write, reset and drop, two of which bring garbage back.
 
 What was acknowledged is there, with its content; what is reachable is whole.
 """

@@ -1,4 +1,4 @@
-"""A commit that a real server gets to see only after its client gave up: it is not made then, and the caller was told so."""
+"""A commit that a real server sees only after its client gave up: it is not made then, and the caller was told so."""
 
 from __future__ import annotations
 

@@ -73,7 +73,10 @@ def test_really_full_disk_keeps_what_was_acknowledged(tmp_path, kind):
     """On a file system of 2 MB in memory, mounted in a name space of its own."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("may not mount a tmpfs here; the test above stands for this one")
-    command = f"mount -t tmpfs -o size=2m none '{tmp_path}' && exec '{sys.executable}' -c \"$PROGRAM\" {KINDS.index(kind)} '{tmp_path}'"
+    command = (
+        f"mount -t tmpfs -o size=2m none '{tmp_path}' && "
+        f"exec '{sys.executable}' -c \"$PROGRAM\" {KINDS.index(kind)} '{tmp_path}'"
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PROGRAM": FULL_DISK}
     ended = subprocess.run(
         ["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env=environment, timeout=120

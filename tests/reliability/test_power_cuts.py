@@ -1,4 +1,4 @@
-"""The power is cut at any moment of a program that commits: what a store promises then, and that a break of the promise is noticed.
+"""The power is cut at any moment of a program that commits: a store's promises then, and that a broken one is noticed.
 
 The program runs on the real SQLite and the real file system. A library beneath it records its calls on files, and
 ``DiskModel`` says what a disk may hold after a cut at any of them.
@@ -130,7 +130,7 @@ def check(place: Path, recording: Recording, acknowledged: Acknowledged, *, orde
 
 
 def cuts(recording: Recording, count: int, dice: random.Random) -> list[int]:
-    """Choose the moments of cuts: a third at any call, a third after syncs and changes of names, a third after acknowledgements."""
+    """Choose when to cut: a third at any call, a third after syncs and name changes, a third after acknowledgements."""
     numbers = range(1, len(recording.calls) + 1)
     marked = [number for number in numbers if recording.calls[number - 1].kind in "BEFUL"]
     acks = [

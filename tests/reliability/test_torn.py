@@ -1,4 +1,4 @@
-"""The log of a store is cut short, or lost in places, as by a power cut: what opens is a prefix of what was committed, and whole."""
+"""A store's log is cut short or lost in places, as by a power cut: what opens is a prefix of the commits, and whole."""
 
 from __future__ import annotations
 

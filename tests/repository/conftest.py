@@ -12,7 +12,7 @@ from versioned_state.repository.maintenance.purge import reclaim
 
 @pytest.fixture
 def no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gc does not write every two seconds that it lives: on a busy machine that would be one more call of the store."""
+    """A gc does not write every two seconds that it lives: on a busy machine that is one more call of the store."""
     monkeypatch.setattr(collector, "_BEAT_S", math.inf)
 
 

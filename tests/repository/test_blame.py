@@ -247,7 +247,7 @@ def test_the_history_of_a_path_is_what_a_naive_walk_gives(seed):
 
 
 def resolved(histories: Histories, part: Blame, *, below: bool) -> Commit:
-    """The commit that a part comes from, by as many searches of one commit as it takes, each where the last one has ended.
+    """The commit that a part comes from, by as many searches of one commit as needed, each from where the last ended.
 
     ``below``: it is an entry or an element of the value.
     """
@@ -612,7 +612,7 @@ COUNT, MESSAGES, ROUNDS = 100_000, 10_000, 80
 
 @pytest.fixture(scope="module")
 def large() -> tuple[Counting, int]:
-    """A store with a large state and some rounds, each with a message and a changed key, and the number of objects of its tree."""
+    """Return a store with a large state and rounds of a message and a changed key each, and its tree's object count."""
     store, found = Counting(Memory()), data.sample()
     with Versioned(Repository(store)) as state:
         state.update(

@@ -1,4 +1,4 @@
-"""Searches with bounds: ``diff(deadline=)``, ``log(deadline=)`` and ``branches.search``, and the coroutines of calls that read."""
+"""Searches with bounds: ``diff(deadline=)``, ``log(deadline=)``, ``branches.search``, and coroutines that read."""
 
 from __future__ import annotations
 

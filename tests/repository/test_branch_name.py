@@ -1,4 +1,4 @@
-"""``branch_name``: any ids as the name of a branch, one to one, and the first ids as the prefix of all that begin with them."""
+"""``branch_name``: ids as a branch's name, one to one, and the first ids as the prefix of all that begin with them."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def moves(repository: Repository, name: str) -> list[tuple[str, str | None]]:
 
 
 class Busy(Wrapper):
-    """A store in which others are at work too: ``meanwhile`` is done before each batch that moves a ref, with the number of the batch."""
+    """A store in which others are at work: ``meanwhile(n)`` is called before the n-th batch that moves a ref."""
 
     def __init__(self, store: KVStore) -> None:
         super().__init__(store)

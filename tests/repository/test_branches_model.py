@@ -1,4 +1,7 @@
-"""Branches, their listing, notes, commits together and expiry as a Hypothesis machine, beside gc, prune and purge, by two handles."""
+"""Branches as a Hypothesis machine, by two handles, beside gc, prune and purge.
+
+The rules cover their listing, notes, commits together and expiry.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The caches of decoded nodes and commits belong to a store object: all databases over it share them, and nobody else does."""
+"""Caches of decoded nodes and commits belong to a store object: all databases over it share them, and nobody else."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_a_fork_begins_with_empty_ones_even_if_a_thread_was_writing_to_them():
 
 
 def test_what_is_not_stored_yet_never_enters():
-    """The objects of a migrated root are in memory until a commit writes them, and other handles must not take them for stored."""
+    """A migrated root's objects are in memory until they are committed: other handles must not count them as stored."""
     store = Memory()
     state = filled(store)
     migrations = Migrations()

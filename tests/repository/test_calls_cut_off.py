@@ -1,4 +1,4 @@
-"""The calls on names, notes and history of a repository, cut off: by a store that fails or dies at any call, and by an interrupt.
+"""Calls on a repository's names, notes and history, cut off by a store that fails or dies at any call, or an interrupt.
 
 Afterwards whoever opens the store finds it as before the call or as after it; a call of several batches may be half
 done. The same call, made again, does the rest.
@@ -84,7 +84,7 @@ CALLS: dict[str, Call] = {
 
 @functools.cache
 def content() -> dict[str, bytes]:
-    """Three commits on main, a branch with a commit of its own, one without, two that expire, tags, notes, and garbage."""
+    """Three commits on main, a branch with its own commit, one without, two that expire, tags, notes, and garbage."""
     store = Memory()
     clock = partial(next, itertools.count(START, 1_000_000))
     repository = Repository(store, clock=clock)
@@ -165,7 +165,7 @@ def test_each_call_changes_something_but_gc():
 
 
 def steps(name: str, *, first: int, long_run: bool) -> Iterator[int]:
-    """Return the calls of the store at which to fail: every other one, a sample of a purge's hundred, and in the long run all."""
+    """Return the store calls at which to fail: every other one, a sample of a purge's hundred, in the long run all."""
     if long_run:
         yield from itertools.count(1)
     yield from itertools.count(first, 11 if name.startswith(("purge", "gc")) else 2)

@@ -175,7 +175,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def see(store: KVStore) -> Any:
-    """All that a store holds, as whoever opens it finds it: of each branch and tag, its commits and the content of each."""
+    """All that one finds on opening a store: of each branch and tag, its commits and the content of each."""
     return _seen(frozenset(store.items()))
 
 
@@ -216,7 +216,7 @@ def begin(operation: Operation, *, outage: int = 1) -> tuple[Memory, Faulty, Ver
 
 @functools.cache
 def finished(name: str) -> tuple[Any, Any, Any, Any]:
-    """Of an operation without faults: what is stored before and after, the result, and what the handle holds after it."""
+    """Of an operation without faults: the stored data before and after, the result, and what the handle holds then."""
     operation = OPERATIONS[name]
     store, _, state = begin(operation)
     before = see(store)
@@ -271,7 +271,7 @@ def test_a_failure_changes_nothing_or_is_made_good_by_doing_it_again(name, fault
 
 
 def assert_clean(state: Versioned, store: KVStore) -> None:
-    """The handle and the store agree: what status says is the difference, and a commit of it reads back as what is held."""
+    """Handle and store agree: what status says is the difference, and a commit of it reads back as what is held."""
     state["last"] = ["x"]
     commit = state.commit("last")
     assert exact(Repository(store).snapshot(commit).copy()) == exact(state.copy())

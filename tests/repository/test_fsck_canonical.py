@@ -1,4 +1,4 @@
-"""The check of a store finds trees that a faulty writer has cut wrongly, and says in which commit and in which value they are."""
+"""The check of a store finds trees that a faulty writer cut wrongly, and says in which commit and value they are."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_an_event_log_with_entries_that_were_stored_twice():
 
 @pytest.mark.usefixtures("earlier_leaves")
 def test_a_node_is_found_whichever_place_is_read_first():
-    """The open node is right in the commit before, and wrong in this one: on a branch each, one or the other is read first."""
+    """The open node is right in the commit before and wrong in this one: on two branches, either may be read first."""
     state, before = with_doubled_elements(Memory())
     doubled = state.head
     for first, last in ((before, doubled), (doubled, before)):

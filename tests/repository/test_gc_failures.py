@@ -1,4 +1,4 @@
-"""A gc that fails, is killed, stopped or overtaken leaves a whole store, and keeps the next one waiting no longer than it must."""
+"""A gc that fails, is killed, stopped or overtaken leaves a whole store, and delays the next no longer than it must."""
 
 from __future__ import annotations
 

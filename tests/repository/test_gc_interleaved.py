@@ -125,7 +125,7 @@ def test_a_sweep_in_many_batches_beside_a_large_commit(monkeypatch):
 
 @pytest.mark.parametrize("cached", [False, True], ids=["plain", "cached"])
 def test_a_handle_whose_history_was_cut_and_collected(cached):
-    """What it stands on is in no history any more: it is sent again where a cache has it, or the commit says what is gone."""
+    """What it stands on is in no history any more: it is sent again from a cache, or the commit says what is gone."""
     store = Memory()
     state = Versioned(store)
     state["large"] = make_large("list", 400, 1)
@@ -156,7 +156,7 @@ def test_a_handle_whose_history_was_cut_and_collected(cached):
 
 @pytest.mark.parametrize("how", ["branch", "tag", "reset"])
 def test_nothing_can_point_to_what_was_collected(how):
-    """The commit is at hand as an object and in the cache of the repository, but the store has lost all or a part of it."""
+    """The commit is at hand as an object and in the repository's cache, but the store has lost all or part of it."""
     store = Memory()
     ids = prepare(store)
     repository = Repository(store)

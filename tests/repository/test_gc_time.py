@@ -204,7 +204,10 @@ def test_the_reflog_of_a_branch_that_comes_back_as_its_record_goes_is_whole():
 
 
 def test_a_walk_from_what_was_published_ends_though_the_time_is_over_and_a_beat_walks_within_it():
-    """Seed 1064901: the inner walk ended, the outer one was cut off by the time, and its commits were marked without their parents."""
+    """Seed 1064901: the inner walk ended, and the outer one was cut off by the time.
+
+    Its commits were marked without their parents.
+    """
     repository = filled(Memory(), 3)
     one, other = repository.branches["s0"], repository.branches["s2"]
     with KeeperSet() as expected, KeeperSet() as seen:

@@ -1,4 +1,4 @@
-"""What calls on branches, tags and reflogs ask of the store, counted at two sizes: it grows with what they are asked for alone."""
+"""What calls on branches, tags and reflogs ask of the store, at two sizes: only what is asked for makes it grow."""
 
 from __future__ import annotations
 

@@ -252,7 +252,10 @@ def test_by_date(line):
 @pytest.mark.parametrize(
     "revision",
     [
-        *"nothing main~99 main^2 main~x main@{99} main@{yesterday} main^^~~~~~~ ~ ^ main@ main@{ v2 v1@{1 abc ffffffff".split(),
+        *(
+            "nothing main~99 main^2 main~x main@{99} main@{yesterday} main^^~~~~~~ ~ ^ main@ main@{ v2 v1@{1 abc "
+            "ffffffff"
+        ).split(),
         *("", "main~-1", "x" * 3000, "\ud800", "main\0", "0" * 48, "a/../b", "@{}", "main~2@{1}"),
     ],
 )

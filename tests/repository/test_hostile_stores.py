@@ -1,4 +1,4 @@
-"""Crafted stores of a few objects that count any number of elements: every call ends, and costs in proportion to what is stored."""
+"""Small crafted stores that count any number of elements: each call ends, and costs in proportion to what is stored."""
 
 from __future__ import annotations
 

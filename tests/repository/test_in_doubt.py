@@ -1,4 +1,4 @@
-"""A write whose reply was lost, which a server may still carry out: a commit is made once or not at all, and the caller knows which."""
+"""A write whose reply was lost may still be done: a commit is made once or never, and the caller knows which."""
 
 from __future__ import annotations
 

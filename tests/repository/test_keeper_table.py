@@ -1,4 +1,4 @@
-"""The table of keepers is relied on only while it holds: an object that was deleted and came back may refer to others than it did."""
+"""The table of keepers is relied on only while it holds: an object that comes back may refer to others than before."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def has_no_room() -> None:
 
 
 def pruned(store: KVStore, *, reset: bool = True) -> tuple[Repository, list[Any]]:
-    """A branch whose older commits the last gc deleted, its commits, and a repository whose cache still has all of them."""
+    """A branch whose older commits the last gc deleted, its commits, and a repository whose cache still has them."""
     repository = Repository(store, clock=Clock())
     other = Versioned(repository, branch="other")
     other["x"] = 1
@@ -194,7 +194,7 @@ def test_a_slice_that_was_delayed_does_not_mix_its_marks_with_those_of_another_o
 
 
 class _FailsAtDeletion(Wrapper):
-    """Fails before the first batch that deletes an object: a gc that was killed after it had removed the records of deleted refs."""
+    """Fails before the first batch that deletes an object, as a gc killed after removing records of deleted refs."""
 
     def apply(self, expected: Any, puts: Any, deletes: Any = (), *, objects: Any = None) -> bool:
         if any(key.startswith("o/") for key in deletes):
@@ -204,7 +204,7 @@ class _FailsAtDeletion(Wrapper):
 
 @pytest.mark.parametrize("how", ["gc", "a slice of gc", "purge"])
 def test_a_branch_of_the_group_that_went_without_a_new_table(how, monkeypatch):
-    """The old table says that the commit of a fork belongs to the branch that is gone, and the one below to the group that is erased."""
+    """The old table gives a fork's commit to the branch that is gone, and the one below to the group being erased."""
     monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 2)
     store = Memory()
     repository = Repository(store, clock=Clock())

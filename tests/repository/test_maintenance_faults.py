@@ -1,4 +1,4 @@
-"""Letting go of one branch, and a gc in slices, while the store fails at each call, or somebody interrupts at any line."""
+"""Letting go of a branch, and a gc in slices, while the store fails at each call, or an interrupt comes at any line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conflict is reported without asking the store for the values, and a policy decides at the deepest path of a conflict."""
+"""A conflict is reported without asking the store for values, and a policy decides at the conflict's deepest path."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Failing(Wrapper):
 
 
 def diverged(size: int) -> Memory:
-    """A store in which two branches have appended to one list of this size, and changed one dict in different keys and in one."""
+    """A store whose two branches appended to a list of this size and changed a dict, in different keys and in one."""
     store = Memory()
     state = Versioned(store)
     state["log"] = [f"line {n}" for n in range(size)]

@@ -1,4 +1,4 @@
-"""A repository against a model of plain dicts: commits, branches, tags, resets, several handles, transactions and reopening, at random.
+"""A repository against plain dicts, at random: commits, branches, tags, resets, handles, transactions, reopening.
 
 The model of a state is a dict of what ``exact`` says of each value; of a commit, its content and parents; of a branch,
 a commit.

@@ -93,7 +93,10 @@ def test_a_branch_without_the_commit_stays_as_it_is():
 
 
 def test_down_to_a_commit_that_others_have_pruned_leaves_the_branch_as_it_is():
-    """Seed 1081658: ``retain`` chose a commit, and others pruned and collected it, while the record still said that history ends there."""
+    """Seed 1081658: ``retain`` chose a commit that others then pruned and collected.
+
+    The record still said that the history ends there.
+    """
     store = Memory()
     repository = Repository(store)
     commits = line(repository, 6)
@@ -112,7 +115,7 @@ def test_down_to_a_commit_that_others_have_pruned_leaves_the_branch_as_it_is():
 
 @pytest.fixture(params=["before gc", "after gc", "in another repository", "in one that was open"])
 def cut(request: pytest.FixtureRequest) -> tuple[Repository, list[Commit]]:
-    """A hundred rounds on main, cut down to the last ten: read before and after the rest was collected, and by others."""
+    """A hundred rounds on main, cut to the last ten: read before and after the rest was collected, and by others."""
     store = Memory()
     repository = Repository(store, clock=Clock())
     commits = line(repository, 100)

@@ -1,4 +1,4 @@
-"""A prune at the cost of the pruned branch alone: the same plan as from all refs, and store calls that do not grow with the branches."""
+"""A prune at the cost of its branch alone: the plan that all refs give, by calls that do not grow with the branches."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_plan_is_that_from_all_refs(seed, long_run):
 
 
 def calls_of_a_prune(branches: int, *, fork: bool) -> int:
-    """Return the calls of the store by a prune of one of some branches, after which the log is short and gc frees the rest."""
+    """Return the store calls of a prune of one of the branches, after which the log is short and gc frees the rest."""
     store = Counting(Memory())
     repository = Repository(store, clock=Clock())
     for n in range(branches):

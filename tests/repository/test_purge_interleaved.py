@@ -1,4 +1,4 @@
-"""A purge beside writers and gc, and one that is cut off: nothing is lost, and nothing of the purged content is kept."""
+"""A purge beside writers and gc, and one that is cut off: nothing is lost, and no purged content is kept."""
 
 from __future__ import annotations
 

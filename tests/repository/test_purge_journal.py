@@ -1,4 +1,4 @@
-"""A purge that has begun to erase never loses its report: whatever fails, an error carries it, and a repeated purge reports all of it."""
+"""A purge that has begun to erase keeps its report: any error carries it, and a repeated purge reports all of it."""
 
 from __future__ import annotations
 

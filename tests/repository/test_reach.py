@@ -1,4 +1,4 @@
-"""The references of an object name exactly the objects that reading its values reads; a walk over them reads each once."""
+"""References of an object name exactly the objects that reading its values reads; a walk over them reads each once."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Thing:
 
 
 def test_references_of_every_form():
-    """Each kind of value, objects with buffers too, as a value of the state, nested in a list, and below a namespace."""
+    """Each kind of value, objects with buffers too, as a value of the state, in a list, and below a namespace."""
     import numpy as np
 
     store = Memory()

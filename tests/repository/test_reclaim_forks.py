@@ -137,7 +137,10 @@ KINDS: list[Callable[[Repository], None]] = [
 
 
 def requests(kind: Callable[[Repository], None], others: int, *, since: bool) -> int:
-    """The round trips of a purge of ``victim``, made before or since the last gc, which is checked against a marking of the whole store."""
+    """The round trips of a purge of ``victim``, made before or since the last gc.
+
+    The purge is checked against a marking of the whole store.
+    """
     store = Memory()
     repository = Repository(store, clock=Clock())
     main = Versioned(repository, branch="main")

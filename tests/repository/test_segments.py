@@ -1,4 +1,4 @@
-"""Segments are objects that a leaf needs: gc, purge, fsck and writers treat them as such, and no reader trusts what an envelope names."""
+"""To gc, purge, fsck and writers, segments are objects that a leaf needs, and no reader trusts an envelope's names."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_gc_with_a_time_limit_marks_segments_too():
 
 
 def test_garbage_that_has_lost_its_segments_does_no_harm_to_who_commits_it_again():
-    """A gc that died has deleted some segments, and not yet the leaf that needs them: the writer finds that leaf in its place."""
+    """A gc deleted some segments and died before the leaf that needs them: the writer finds that leaf in its place."""
     store = Memory()
     state = grown(store, 0)
     shared = set(store.keys("o/"))
@@ -158,7 +158,7 @@ class Acting(Wrapper):
 def interleaved(
     act: Callable[[KVStore], None], work: Callable[[Versioned], None], *, cached: bool
 ) -> Iterator[KVStore]:
-    """The stores after the work of a handle, with somebody acting before its first call, before its second, and so on."""
+    """The stores after the work of a handle, with somebody acting before its first call, its second, and so on."""
     at = 1
     while True:
         store = Memory()

@@ -1,4 +1,4 @@
-"""Long sequences live through everything that deletes: gc in one piece and in slices, prune, purge, expiry, and those of them that die."""
+"""Long sequences live through all that deletes: gc, also in slices, prune, purge, expiry, and any of these cut off."""
 
 from __future__ import annotations
 

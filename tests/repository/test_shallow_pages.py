@@ -1,4 +1,4 @@
-"""Many shallow commits lie in pages: a prune writes what it adds, and all readers see the same as if they were in one record."""
+"""Many shallow commits lie in pages: a prune writes what it adds, and readers see the same as from a single record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine asks no more of a store than the contract gives: the same work has the same hashes over every kind of store."""
+"""The engine asks of a store only what the contract gives: the same work has the same hashes over any kind of store."""
 
 from __future__ import annotations
 

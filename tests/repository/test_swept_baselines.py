@@ -1,4 +1,4 @@
-"""Objects that were known to be stored before a sweep, and are needed after it: what is staged, and each baseline, keep the older number.
+"""Objects known as stored before a sweep and needed after it: what is staged, and each baseline, keep the older number.
 
 In each test another process makes the content of ours unreachable and collects it. Our process learns of the sweep by
 another commit, moves to the new head, and brings its content back. Everything that is acknowledged then must be
@@ -289,7 +289,7 @@ def test_a_savepoint_keeps_the_number_at_which_its_objects_were_known():
 
 
 def store_of_an_older_release() -> Memory:
-    """A store that has a list as an older release stored it: whole, so that the segments of a newer release are garbage there."""
+    """A store that has a list as an older release stored it: whole, so a newer release's segments are garbage there."""
     store = Memory()
     with Versioned(Repository(store), branch="old") as state:
         state["kept"] = elements(400)

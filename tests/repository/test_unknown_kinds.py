@@ -1,4 +1,4 @@
-"""Keys, records, objects, codes and envelopes that this release does not have: what leaves them alone, and what refuses the store.
+"""Keys, records, objects, codes and envelopes that this release lacks: what leaves them alone, what refuses the store.
 
 ``docs/format.md``, section 12, has the rules: a later release of the same version may rely on them.
 """

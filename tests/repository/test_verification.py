@@ -1,4 +1,4 @@
-"""No read returns bytes that do not match their hash, a missing object is an error, and a store of another kind is left alone.
+"""No read returns bytes that do not match their hash, missing objects are errors, stores of other kinds are left alone.
 
 Bits are flipped in everything that a store holds. Every read then raises a ``StateError`` or returns the right thing.
 """

@@ -202,8 +202,9 @@ def test_a_deletion_leaves_a_place_in_an_index_that_goes_with_the_branch():
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"after": "yesterday"}, {"after": 5}, {"after": "9" * 40}, {"after": "٣"}, {"prefix": 1}, {"branches": "main"}, {"branches": [1]},
-        {"interval": -1}, {"interval": "1"}, {"timeout": -1}, {"lag": None}, {"timeout": float("nan")},
+        {"after": "yesterday"}, {"after": 5}, {"after": "9" * 40}, {"after": "٣"}, {"prefix": 1}, {"branches": "main"},
+        {"branches": [1]}, {"interval": -1}, {"interval": "1"}, {"timeout": -1}, {"lag": None},
+        {"timeout": float("nan")},
     ],
     ids=str,
 )  # fmt: skip

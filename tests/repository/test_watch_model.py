@@ -1,4 +1,4 @@
-"""The feed of changes as a Hypothesis machine: writers whose clocks differ, watches that live and that go on at a cursor, beside gc."""
+"""The feed of changes as a Hypothesis machine: writers' clocks differ, watches live or go on at a cursor, beside gc."""
 
 from __future__ import annotations
 

@@ -37,14 +37,17 @@ def make(request: pytest.FixtureRequest) -> Callable[..., BaseSandbox]:
 
 @contextmanager
 def hasty(sandbox: BaseSandbox, seconds: float) -> Iterator[None]:
-    """A limit of time for what runs within the block: not for the start of an interpreter, which a busy machine may take longer for."""
+    """Limit the time of what runs within the block.
+
+    The start of an interpreter is not limited: a busy machine may take longer for it.
+    """
     sandbox._timeout, before = seconds, sandbox._timeout
     yield
     sandbox._timeout = before
 
 
 TRIES = (0.4, 3, 15)
-"""Limits of time, in seconds, to try in turn: a busy machine may not begin within the first, or not answer an interrupt in time."""
+"""Limits in seconds, to try in turn: a busy machine may not begin within the first, or answer an interrupt too late."""
 
 
 def test_a_cell_that_takes_too_long_is_interrupted_and_its_names_stay(make: Callable[..., BaseSandbox]):
@@ -134,7 +137,8 @@ def test_output_without_an_end_does_not_outlast_the_limit_of_time(make: Callable
 
 FORKS = {
     "a bomb": "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass",
-    "children that stay": "import subprocess\nall = [subprocess.Popen(['sleep', '{mark}'], start_new_session=True) for _ in range(40)]\n"
+    "children that stay": "import subprocess\n"
+    "all = [subprocess.Popen(['sleep', '{mark}'], start_new_session=True) for _ in range(40)]\n"
     "import time; time.sleep(1000)",
 }
 
@@ -167,7 +171,10 @@ def test_processes_in_the_background_are_counted_too():
 
 def test_memory_of_all_processes_together(make: Callable[..., BaseSandbox]):
     known = mark()
-    hold = f"import os, sys, time\nx = bytearray(os.urandom(1 << 20) * 40)\nprint(len(x), flush=True)\ntime.sleep(1000) # {known}"
+    hold = (
+        "import os, sys, time\nx = bytearray(os.urandom(1 << 20) * 40)\n"
+        f"print(len(x), flush=True)\ntime.sleep(1000) # {known}"
+    )
     with make(max_total_memory=150 * MIB, timeout=20) as sandbox:
         (sandbox.folder / "hold.py").write_text(hold)
         assert sandbox.run_ipython_cell("x = bytearray(64 << 20); 'fits'") == "'fits'"
@@ -389,7 +396,10 @@ def test_no_process_outlives_the_program(options: dict[str, bool], end: str):
 def test_an_abandoned_fork_does_not_keep_the_processes_alive():
     """A child that was forked from the program has its sockets, and lives on."""
     known = mark()
-    end = "if os.fork() == 0:\n    os.close(0); os.close(1); os.close(2); time.sleep(5); os._exit(0)\nos.kill(os.getpid(), 9)"
+    end = (
+        "if os.fork() == 0:\n    os.close(0); os.close(1); os.close(2); time.sleep(5); os._exit(0)\n"
+        "os.kill(os.getpid(), 9)"
+    )
     program = PROGRAM.format(options={}, code=LEAVE_BEHIND.format(mark=known), end=end)
     run(program)
     assert eventually(lambda: marked(known) == [])
@@ -398,7 +408,8 @@ def test_an_abandoned_fork_does_not_keep_the_processes_alive():
 def test_a_folder_is_removed_whatever_is_in_it():
     hostile = """
         import os
-        os.makedirs("locked/inner"); open("locked/inner/file", "w").close(); os.chmod("locked/inner", 0); os.chmod("locked", 0)
+        os.makedirs("locked/inner"); open("locked/inner/file", "w").close()
+        os.chmod("locked/inner", 0); os.chmod("locked", 0)
         os.symlink("/", "link"); os.mkfifo("pipe"); open(b"\\xff name", "w").close()
         here = os.open(".", os.O_RDONLY)
         for _ in range(500):

@@ -138,7 +138,8 @@ def test_a_type_is_a_string_or_a_member_of_an_enum():
 
 def test_sandboxes_do_not_import_the_engine():
     program = (
-        "import sys, versioned_state.sandbox.local.supervisor, versioned_state.sandbox as s, versioned_state.sandbox.tools.browser\n"
+        "import sys, versioned_state.sandbox.local.supervisor, versioned_state.sandbox as s, "
+        "versioned_state.sandbox.tools.browser\n"
         "s.BaseSandbox, s.FilesystemSandbox, s.register\n"
         "print(sorted(n.split('.')[1] for n in sys.modules if n.count('.') == 1 and n.startswith('versioned_state.')))"
     )

@@ -1,4 +1,4 @@
-"""The room for the answers of all requests: counted as they are read, kept until their clients have them, and given back."""
+"""The room for the answers of all requests: counted as they are read, kept until clients have them, and given back."""
 
 from __future__ import annotations
 

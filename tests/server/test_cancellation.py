@@ -1,4 +1,4 @@
-"""Calls of remote services are cancelled, or their client goes away, at each step of the server: all of it is done, or nothing."""
+"""Remote calls are cancelled, or their client goes away, at each step of the server: all of it is done, or nothing."""
 
 from __future__ import annotations
 

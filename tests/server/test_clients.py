@@ -145,7 +145,10 @@ async def test_an_answer_that_does_not_unpack_is_an_error_of_this_library() -> N
             while True:
                 with listener.accept()[0] as client:
                     client.recv(65536)
-                    head = f"HTTP/1.1 200 OK\r\nContent-Type: {bodies.NATIVE}\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\n"
+                    head = (
+                        f"HTTP/1.1 200 OK\r\nContent-Type: {bodies.NATIVE}\r\n"
+                        "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\n"
+                    )
                     client.sendall(f"{head}abc".encode())
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

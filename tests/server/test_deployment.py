@@ -1,4 +1,4 @@
-"""Dockerfile and compose.yaml, without Docker: each file, option, port, variable and command in them exists and works."""
+"""Dockerfile and compose.yaml, without Docker: each file, option, port, variable and command there exists and works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes that wait for each other and are done together: each commit records the requests whose content it has, and no other."""
+"""Writes that wait for each other and are done together: each commit records just the requests whose content it has."""
 
 from __future__ import annotations
 

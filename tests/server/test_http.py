@@ -221,7 +221,10 @@ def exchange(port: int, *pieces: bytes) -> bytes:
 
 @pytest.mark.parametrize("token", [ALICE, "nobody"])
 def test_a_request_that_two_servers_may_read_as_two_is_refused_and_its_connection_ends(server: Forked, token: str):
-    head = f"POST /v1/state?session_id=two HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+    head = (
+        f"POST /v1/state?session_id=two HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+        "Content-Type: application/json\r\n"
+    )
     said = exchange(
         server.port, f"{head}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode()
     )
@@ -255,7 +258,9 @@ def test_a_compressed_body_is_refused(client: httpx.Client):
 
 
 def test_a_chunked_body_is_refused_before_it_ends(server: Forked):
-    head = f"POST /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nContent-Type: application/json\r\n".encode()
+    head = (
+        f"POST /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nContent-Type: application/json\r\n"
+    ).encode()
     head += b"Transfer-Encoding: chunked\r\n\r\n"
     chunk = b"%x\r\n" % (LIMIT // 2) + b"x" * (LIMIT // 2) + b"\r\n"
     said = exchange(server.port, head, chunk, chunk, chunk)

@@ -1,4 +1,4 @@
-"""The room for the bodies of all requests: taken before a body is read, and given back whatever becomes of the request."""
+"""Room for the bodies of all requests: taken before a body is read, and given back whatever becomes of the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server against its own OpenAPI document, by schemathesis: no 5xx, and no answer that the document does not have."""
+"""The server against its own OpenAPI document, by schemathesis: no 5xx, and no answer that the document lacks."""
 
 from __future__ import annotations
 

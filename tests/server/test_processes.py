@@ -175,7 +175,10 @@ def test_a_client_that_is_slow_with_its_head_is_cut_off(zygote: Zygote, store: s
 
 def test_a_client_that_is_slow_with_its_body_is_told_so(zygote: Zygote, store: str):
     with zygote.serve(store, "--timeout", "0.3") as server, connect(server) as connection:
-        head = f"POST /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nContent-Length: 100\r\n{AS_JSON}\r\n"
+        head = (
+            f"POST /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\n"
+            f"Content-Length: 100\r\n{AS_JSON}\r\n"
+        )
         connection.sendall(head.encode() + b"{")
         assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
 

@@ -1,4 +1,4 @@
-"""The work of a request is bounded, not only its bytes: no body holds the event loop or a thread, and a signal ends the server."""
+"""A request's work is bounded, not only its bytes: no body holds the loop or a thread, and a signal ends the server."""
 
 from __future__ import annotations
 
@@ -297,7 +297,10 @@ def connect(
     port: int, token: str, length: int, body: bytes, path: str = "/v1/state", kind: str = bodies.JSON
 ) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), 20)
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+    )
     connection.sendall(head.encode() + body)
     return connection
 

@@ -1,4 +1,4 @@
-"""The programs of AgentScope Runtime's pages on its services run over ours: only the imports, and the address of Redis, are others.
+"""The programs of AgentScope Runtime's pages on its services run over ours: only imports and Redis's address differ.
 
 The programs of a page share their names, as the cells of a notebook do. Those of stores that a company hosts are not
 ours to run.

@@ -16,7 +16,7 @@ from versioned_state.storage import Wrapper
 
 
 class PrunedMeanwhile(Wrapper):
-    """A store in which another process prunes and collects all history at a read of an object, as often as it is told to."""
+    """A store in which another process prunes and collects all history at a read of an object, as often as told to."""
 
     def __init__(self, store: Memory, *, at: int, times: int = 1) -> None:
         super().__init__(store)

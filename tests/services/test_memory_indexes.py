@@ -1,4 +1,4 @@
-"""The indexes of the memory service: they agree with each other and with a scan, follow the branch wherever it goes, and erase."""
+"""The memory service's indexes: they agree with each other and with a scan, follow the branch anywhere, and erase."""
 
 from __future__ import annotations
 
@@ -306,7 +306,10 @@ SECRET = "Xylophonist"
 
 
 def traces(content: bytes) -> bool:
-    """Whether bytes have the secret word, or what an index makes of it, of which FTS5 leaves out what it shares with the term before."""
+    """Whether bytes have the secret word, or what an index makes of it.
+
+    FTS5 leaves out of a term what it shares with the term before.
+    """
     return SECRET.casefold().encode() in content.lower() or word_term(SECRET.casefold())[5:].encode() in content
 
 

@@ -17,7 +17,8 @@ from versioned_state.services.session_history.messages import data_of
 # Letters that fold to several, accents apart and together, final sigma, jamo, kana with marks, ideographs, signs,
 # emoji, joiners.
 TRICKY = (
-    "aAbB1_ \n.-+ß\u1e9e\u017f\ufb01\u0130\u0131Ii\u03c3\u03c2\u03a3é\u00e9e\u0301\u0308\u0345\u01c5\u2126\u1100\u1161\u11a8각가"
+    "aAbB1_ \n.-+ß\u1e9e\u017f\ufb01\u0130\u0131Ii\u03c3\u03c2\u03a3é\u00e9e\u0301\u0308\u0345\u01c5\u2126"
+    "\u1100\u1161\u11a8각가"
     "ガカ\u3099苹果りんご・ー々😀\u200d\u200c\udcff\0\x1c\xa0\u0663²"
 )
 

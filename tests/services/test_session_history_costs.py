@@ -1,4 +1,4 @@
-"""What the calls of the session history service cost: the same in short and long sessions, with few and many of them."""
+"""What the session history service's calls cost: the same in short and long sessions, with few and many of them."""
 
 from __future__ import annotations
 

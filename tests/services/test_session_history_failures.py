@@ -1,4 +1,4 @@
-"""The session history service under failures: faults of the store, cancellation, other processes, kill -9, a store that hangs, expiry."""
+"""The session history service under failures: store faults, hangs, cancellation, other processes, kill -9, expiry."""
 
 from __future__ import annotations
 
@@ -265,7 +265,8 @@ WRITER = """
             session = await service.get_session("u", "s")
             async def write(lane):
                 for n in range(100_000):
-                    await service.append_message(Session(id="s", user_id="u"), {"content": [{"type": "text", "text": f"{lane}.{n}"}]})
+                    message = {"content": [{"type": "text", "text": f"{lane}.{n}"}]}
+                    await service.append_message(Session(id="s", user_id="u"), message)
                     print(f"{lane}.{n}", flush=True)
             await asyncio.gather(*(write(lane) for lane in range(4)))
 

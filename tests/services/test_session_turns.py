@@ -152,7 +152,10 @@ async def test_a_turn_of_a_session_that_is_deleted_meanwhile_begins_none_anew() 
 async def test_a_turn_whose_head_was_pruned_and_collected_meanwhile_is_committed_or_must_be_run_again(
     turns: int,
 ) -> None:
-    """Committed where its changes need nothing of that head that is not in memory: the ids of messages decide where values are cut."""
+    """Committed where its changes need nothing of that head that is not in memory.
+
+    The ids of messages decide where values are cut.
+    """
     store = Memory()
     async with SessionService.over(store) as service, SessionService.over(Wrapper(store)) as other:
         for number in range(turns):

@@ -1,4 +1,4 @@
-"""The state service beside other tasks, threads and processes, killed ones too, and with cancellation and a failing store."""
+"""The state service beside other tasks, threads and (killed) processes, with cancellation and a failing store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls as somebody makes them who does not know the services yet: each error names the argument, and says the way out."""
+"""Calls as somebody makes them who does not know the services: each error names the argument, and says the way out."""
 
 from __future__ import annotations
 

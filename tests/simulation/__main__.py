@@ -34,7 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--shrink",
         action="store_true",
-        help="drop the operations that the failure of a seed does not need, and print the plan as a line for regressions.jsonl",
+        help="drop the operations that the failure of a seed does not need, "
+        "and print the plan as a line for regressions.jsonl",
     )
     parser.add_argument(
         "--digest", action="store_true", help="print a digest of the steps of each seed, to compare two runs"

@@ -1,4 +1,4 @@
-"""What the library asks of its surroundings, replaced for simulated runs: clocks, sleep, random numbers, threads, event loops.
+"""What the library asks of its surroundings, replaced in simulations: clocks, sleep, randomness, threads, event loops.
 
 The names of the library's own modules are replaced, and nothing else: pytest, its plugins and the standard library go
 on as they were.

@@ -162,7 +162,8 @@ def _whole(world: World, repository: Repository, when: str) -> None:
                 for key, value in known.items():
                     if snapshot.get(key) != value:
                         model.fail(
-                            f"{when}, commit {commit.short} of {name}: {key} is {snapshot.get(key)!r:.200}, and was {value!r:.200}"
+                            f"{when}, commit {commit.short} of {name}: {key} is {snapshot.get(key)!r:.200}, "
+                            f"and was {value!r:.200}"
                         )
 
 
@@ -227,7 +228,8 @@ def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # no
             continue
         if token.word not in logs.get(token.place, ()):
             model.fail(
-                f"{token.word} was acknowledged on {token.place} at step {token.start}, and is not in {logs.get(token.place)}"
+                f"{token.word} was acknowledged on {token.place} at step {token.start}, "
+                f"and is not in {logs.get(token.place)}"
             )
     if not model.copied:
         for batch, words in model.together:
@@ -276,7 +278,8 @@ async def _ask_services(world: World, repository: Repository) -> None:  # noqa: 
                 found[number] = await states.export_state(USER, session, number)
             except (StateError, KeyError) as error:
                 model.fail(
-                    f"round {number} of {session} is listed in {rounds}, and cannot be read: {type(error).__name__}: {error}"
+                    f"round {number} of {session} is listed in {rounds}, and cannot be read: "
+                    f"{type(error).__name__}: {error}"
                 )
                 continue
             if found[number] is None:
@@ -381,7 +384,7 @@ def _records(world: World, repository: Repository) -> None:
 
 
 def _secrets(world: World) -> None:
-    """Nothing of an erased branch is in the bytes of the store, unless somebody has taken it elsewhere or has written it again."""
+    """The store has no bytes of an erased branch, unless somebody has taken them elsewhere or written them again."""
     model = world.model
     if not model.purged or not model.secrets:
         return
@@ -400,7 +403,8 @@ def _secrets(world: World) -> None:
                 and not world.faults.happened
             ):
                 model.fail(
-                    f"{word} of {branch} is in the store, though {branch} was purged at steps {operation.start} to {operation.end}"
+                    f"{word} of {branch} is in the store, "
+                    f"though {branch} was purged at steps {operation.start} to {operation.end}"
                 )
 
 

@@ -67,7 +67,7 @@ def records_of(branch: str) -> str:
 
 @dataclass
 class Followed:
-    """The heads that an actor knows which follows all branches, and the cursor behind the last move that it has handled.
+    """The heads known to an actor that follows all branches, and the cursor behind the last move that it has handled.
 
     Each actor has its own: two that take moves from two watches of one process do so in any order.
     """
@@ -170,7 +170,7 @@ class Model:
         self.owed[request] = now, erased
 
     def pay(self, request: Purge, operation: Operation | None, report: PurgeReport, began: int, now: int) -> None:
-        """A purge has finished: what an earlier one left is in its report, unless others did the same purge meanwhile."""
+        """A purge has finished: it reports what an earlier one left, unless others did the same purge meanwhile."""
         own = set(_erased(report))
         self.reports.append((request, now, own))
         owed = self.owed.get(request)
@@ -193,7 +193,8 @@ class Model:
             ]
             if lost:
                 self.fail(
-                    f"{request} had not finished at step {since}; the repeated one from step {began} does not report {lost[:5]}"
+                    f"{request} had not finished at step {since}; "
+                    f"the repeated one from step {began} does not report {lost[:5]}"
                 )
 
     def may_be_undone(self, place: str, start: float, but: Operation | None = None) -> bool:

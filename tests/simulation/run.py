@@ -117,7 +117,10 @@ class Plan:
 
     def describe(self) -> str:
         lines = [
-            f"seed {self.seed}: switch {self.switch}, faults {list(self.faults)} rate {self.rate} at most {self.most}, delay {self.delay},",
+            (
+                f"seed {self.seed}: switch {self.switch}, faults {list(self.faults)} rate {self.rate} "
+                f"at most {self.most}, delay {self.delay},"
+            ),
             f"  hot {self.hot} {self.heat}, cached {list(self.cached)}, together {self.together}, skew {self.skew}",
         ]
         lines += [
@@ -182,8 +185,8 @@ def _topic(seed: int, rng: random.Random) -> Plan:
     faults = tuple(kind for kind in WRITE_FAULTS if rng.random() < 0.3) if rng.random() < 0.3 else ()
     sites = len({actor.site for actor in actors})
     return Plan(
-        seed, tuple(actors), rng.choice((None, 0.03, 0.1, 0.3)), faults, 0.03, 1, (False,) * sites, rng.random() < 0.5, False,
-        rng.choice((0.0, 0.03, 0.1, 0.2)), rng.randrange(3), rng.choice((0.5, 0.8, 0.95)),
+        seed, tuple(actors), rng.choice((None, 0.03, 0.1, 0.3)), faults, 0.03, 1, (False,) * sites, rng.random() < 0.5,
+        False, rng.choice((0.0, 0.03, 0.1, 0.2)), rng.randrange(3), rng.choice((0.5, 0.8, 0.95)),
     )  # fmt: skip
 
 
@@ -198,7 +201,7 @@ _LENGTHS = {"maintenance": (12, 60, 200), "other": (4, 12, 60)}
 
 
 def _holds(plan: Plan, rng: random.Random) -> tuple[Hold, ...]:
-    """Delay one reply until all others have ended, or two: the others end before the second, and the second before the first."""
+    """Delay one reply until all others have ended, or two replies, of which the second then ends before the first."""
     lengths = {
         f"site{actor.site}" if actor.kind in ("service", "server") else actor.name: 1
         if actor.kind in ("service", "server")
@@ -226,11 +229,12 @@ def _plan_of(seed: int) -> Plan:
         return _topic(seed, rng)
     kinds = rng.choice(
         [
-            ["agent", "agent"], ["agent", "agent", "maintenance"], ["agent", "agent", "maintenance"], ["agent", "maintenance"],
-            ["agent", "maintenance"], ["agent", "agent", "agent"], ["agent", "maintenance", "maintenance"],
-            ["agent", "agent", "maintenance", "maintenance"], ["service", "service"], ["service", "service"],
-            ["service", "service", "maintenance"], ["service", "agent", "maintenance"], ["server"], ["server"], ["server", "server"],
-            ["server", "service"], ["server", "maintenance"],
+            ["agent", "agent"], ["agent", "agent", "maintenance"], ["agent", "agent", "maintenance"],
+            ["agent", "maintenance"], ["agent", "maintenance"], ["agent", "agent", "agent"],
+            ["agent", "maintenance", "maintenance"], ["agent", "agent", "maintenance", "maintenance"],
+            ["service", "service"], ["service", "service"], ["service", "service", "maintenance"],
+            ["service", "agent", "maintenance"], ["server"], ["server"], ["server", "server"], ["server", "service"],
+            ["server", "maintenance"],
         ]
     )  # fmt: skip
     actors = []
@@ -528,7 +532,7 @@ def run_seed(seed: int) -> Result:
 
 
 def shrink(plan: Plan, tries: int = 3, fails: Callable[[Result], bool] = lambda result: bool(result.failures)) -> Plan:
-    """A plan with fewer operations and faults that fails too: operations are dropped as long as some schedule still fails."""
+    """A plan with fewer operations and faults that fails too: operations are dropped while a schedule still fails."""
 
     def attempt(smaller: Plan) -> Plan | None:
         for schedule in (plan.schedule, *range(1, tries + 1)):

@@ -31,7 +31,8 @@ Fault = Literal[
     "interrupted",
 ]
 WRITE_FAULTS: tuple[Fault, ...] = (
-    "refused", "lost", "applied", "half", "late", "kill", "kill applied", "kill half", "kill late", "interrupt", "interrupted",
+    "refused", "lost", "applied", "half", "late", "kill", "kill applied", "kill half", "kill late", "interrupt",
+    "interrupted",
 )  # fmt: skip
 READ_FAULTS: tuple[Fault, ...] = ("refused", "kill", "interrupt")
 

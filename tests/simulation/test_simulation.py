@@ -42,7 +42,10 @@ def test_a_seed_repeats_its_run_step_by_step():
 
 
 def test_a_seed_that_fails_shows_its_steps_and_exits_with_1(tmp_path):
-    broken = "import tests.simulation.invariants as i; i._whole = lambda world, repository, when: world.model.fail('broken on purpose')"
+    broken = (
+        "import tests.simulation.invariants as i; "
+        "i._whole = lambda world, repository, when: world.model.fail('broken on purpose')"
+    )
     main = "import sys; from tests.simulation.__main__ import main; sys.exit(main(['7']))"
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     result = subprocess.run(

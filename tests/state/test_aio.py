@@ -1,4 +1,4 @@
-"""The calls of ``aio``: they do as their twins, never make the event loop wait for the store, and miss no change that is made meanwhile."""
+"""``aio``'s calls do as their twins, never make the loop wait for the store, and miss no change made meanwhile."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Slow:
 
 
 TWINS = (
-    "apply bisect blame checkout cherry_pick close commit diff discard fork grep history load log merge rebase redo refresh reset restore "
-    "revert rollback run sequence squash status switch transaction undo"
+    "apply bisect blame checkout cherry_pick close commit diff discard fork grep history load log merge rebase redo "
+    "refresh reset restore revert rollback run sequence squash status switch transaction undo"
 ).split()
 
 
@@ -478,7 +478,7 @@ def test_a_change_of_the_same_path_that_another_has_made_is_a_conflict_of_the_ne
 
 
 def test_tasks_that_change_values_at_any_time_lose_nothing():
-    """Each task appends its own numbers to the lists of one handle, at any time, while others commit, merge and refresh it."""
+    """Each task appends its own numbers to lists of one handle, at any time, while others commit, merge and refresh."""
     seed = random.randrange(10**6)
     chance = random.Random(seed)
 

@@ -1,4 +1,4 @@
-"""A call of ``aio`` that is cancelled at any point ends first: it is done or it is not, that is known, and the handle goes on."""
+"""A call of ``aio`` that is cancelled anywhere ends first: it is known to be done or not, and the handle goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal handler that raises on the thread of an event loop, at any line of a call of ``aio``, leaves nothing waiting for ever.
+"""A signal handler that raises on a loop's thread, at any line of a call of ``aio``, leaves nothing waiting for ever.
 
 Each case runs a coroutine under a trace that raises at the k-th line that the thread of the loop runs, for one k after
 the other. Then the tasks are cancelled, as ``asyncio.run`` does it, and the handle is used by synchronous calls on the

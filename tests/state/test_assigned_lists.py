@@ -1,4 +1,4 @@
-"""A list that is assigned anew costs what is new in it: the objects that were there, wherever they are now, are not encoded again."""
+"""A list assigned anew costs what is new in it: no object that was there is encoded again, wherever it is now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event loop that is stopped and closed while a task is in a block of a handle gives the handle back: the block is rolled back."""
+"""A loop stopped and closed while a task is in a handle's block gives the handle back, and the block is rolled back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wrong call of a newcomer gets: an error that says what was wrong, in the words of the call, and the right one."""
+"""What a newcomer's wrong call gets: an error that says what was wrong, in the words of the call, and the right one."""
 
 from __future__ import annotations
 

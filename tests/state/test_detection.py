@@ -1,4 +1,4 @@
-"""Mutations of plain nested objects are always seen, and equal content is no change: compared with a deep comparison, over and over.
+"""Mutations of plain nested objects are always seen, and equal content is no change, as a deep comparison confirms.
 
 Each test here states the same promise. ``status()`` is true exactly where the content differs from what was last
 committed, in any way that can be told: in type, order or value, at any depth.

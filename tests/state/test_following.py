@@ -1,4 +1,4 @@
-"""Live values follow the head, whatever they are and whatever comes in between: no change is lost, nothing held is detached in vain."""
+"""Live values of any kind follow the head through anything: no change is lost, nothing held is detached in vain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round costs what changed, and reading what is read: counted in objects and bytes, so that no machine is too slow for it."""
+"""A round costs what changed, a read what is read: counted in objects and bytes, so no machine is too slow for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which elements of a list that is not loaded count as held, and the pieces that are made of them: at once as one by one."""
+"""Which elements of an unloaded list count as held, and the pieces made of them: at once as one by one."""
 
 from __future__ import annotations
 

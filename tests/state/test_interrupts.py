@@ -508,7 +508,7 @@ def test_an_interrupt_at_any_line_loses_nothing(name: str, long_run: bool) -> No
 
 
 def test_a_commit_in_doubt_is_taken_in_once() -> None:
-    """With policies that count the same change on both sides twice: nobody's change may be merged again after an interrupt."""
+    """With policies that count the same change on both sides twice: none may be merged again after an interrupt."""
 
     def in_doubt() -> Versioned:
         store = Lossy(Memory())

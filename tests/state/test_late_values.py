@@ -57,7 +57,7 @@ FOLLOWS: dict[str, Callable[[Versioned], Any]] = {
 
 
 def behind(call: str, k: int) -> tuple[Versioned, bool]:
-    """Return a handle whose live values had to follow the head over a store that failed at its k-th call, and whether it failed."""
+    """Return a handle whose live values had to follow the head while call k of the store failed, and whether it did."""
     memory = Memory()
     theirs = Versioned(memory)
     theirs.update({key: ["x" * 300] * 20 for key in ("l", "m", "n", "gone")}, d={"a": 0, "b": 0}, o=[object])

@@ -1,4 +1,4 @@
-"""`state.lock()`: one holder at a time, an expiry, and a fence that refuses the commits of a holder that was too slow."""
+"""`state.lock()`: one holder at a time, an expiry, and a fence that refuses commits of a holder that was too slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves of a branch between commits at their edges: reset, undo, rebase, squash, restore, and others at work meanwhile."""
+"""A branch's moves between commits at their edges: reset, undo, rebase, squash, restore, also while others work."""
 
 from __future__ import annotations
 

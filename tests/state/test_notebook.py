@@ -1,4 +1,4 @@
-"""What a notebook and completion show: bounded, escaped components, short reprs, and no names that are not for users."""
+"""What a notebook and completion show: bounded, escaped components, short reprs, and only names for users."""
 
 from __future__ import annotations
 

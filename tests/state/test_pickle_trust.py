@@ -1,4 +1,4 @@
-"""Unpickling runs code, so it is done only where the caller trusts every writer: by ``pickle=`` and ``pickle_key=``, store by store."""
+"""Unpickling runs code, so the caller must trust every writer, store by store: by ``pickle=`` and ``pickle_key=``."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_no_data_needs_a_pickle():
 
 
 def test_nothing_else_in_the_package_unpickles():
-    """A call of ``pickle.loads`` is behind the policy, or imports what its user has allowed; code is run in sandboxes only."""
+    """Calls of ``pickle.loads`` are behind the policy, or import what the user allowed; only sandboxes run code."""
     package = Path(versioned_state.__file__).parent
     words = ("pickle.load", "Unpickler", "cloudpickle.load", "marshal.load", "shelve", "eval(", "exec(")
     found = [

@@ -1,4 +1,4 @@
-"""A live value keeps its identity for the life of its handle: a reference held by the caller is what the state holds and watches.
+"""A live value keeps its identity while its handle lives: what a caller refers to is what the state holds and watches.
 
 Every way in which the head or the content can move is tried with every kind of value. Where the type at a path changes,
 the old object is detached: that is the one exception.
@@ -154,7 +154,7 @@ def refresh_and_discard(state: Versioned, change: Change) -> str:
 
 
 def conflict(state: Versioned, change: Change) -> str:
-    """Both changed the value: where that is a conflict nothing moves, and where it is merged the references hold the merge."""
+    """Both changed the value: on a conflict nothing moves, and after a merge the references hold the merged value."""
     _by_another(state, change)
     change(state["value"])
     change(state["value"])
@@ -325,7 +325,7 @@ def test_references_deep_inside_are_kept_too(move):
 
 
 def test_random_moves_over_everything(long_run):
-    """The content is right after each, whatever was mutated before, and the containers at the top are never replaced."""
+    """The content is right after each, whatever was mutated before, and containers at the top are never replaced."""
     for seed in range(2000 if long_run else 3):
         move_and_compare(seed)
 

@@ -1,4 +1,4 @@
-"""``repository.aio``: the calls of a repository off the event loop, and ``commit_together`` of states whose tasks go on meanwhile."""
+"""``repository.aio``: a repository's calls off the event loop, and ``commit_together`` of states whose tasks go on."""
 
 from __future__ import annotations
 

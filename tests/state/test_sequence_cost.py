@@ -1,4 +1,4 @@
-"""A sequence's calls cost what they touch, whatever its length, and it keeps in memory only the elements that somebody holds."""
+"""A sequence's calls cost what they touch, whatever its length, and only elements that somebody holds are in memory."""
 
 from __future__ import annotations
 

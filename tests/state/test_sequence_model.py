@@ -1,4 +1,4 @@
-"""A sequence equals a list under any operations: one store is edited through sequences, another through the loaded list, alike."""
+"""A sequence equals a list under any operations: one store is edited through sequences, another by the loaded list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's series beside a state: entries that the next commit takes along, merged without conflict, hidden from diffs."""
+"""The engine's series beside a state: entries join the next commit, merge without conflict, and are in no diff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of value at every size at which its tree changes its structure, by single steps and by many, against plain Python values.
+"""Every kind of value at each size that changes its tree's structure, by single steps or many, against plain Python.
 
 The limits of nodes are small here (``small_nodes``), so a hundred elements are four levels. Each kind of value grows
 from nothing and shrinks to nothing by one step a commit, at its beginning, in its middle and at its end, and so passes
@@ -236,7 +236,7 @@ def change_all(elements: list[Any], number: int) -> None:
 
 
 class Numbers(Lists):
-    """Many equal elements: boundaries follow from content, so a run of them has none, or one after each that may have one."""
+    """Many equal elements: content sets boundaries, so a run has none, or one after each element that may have one."""
 
     levels = 3
 

@@ -278,7 +278,7 @@ def test_a_generator_that_is_dropped_rolls_back(state: Versioned) -> None:
 
 
 def test_a_block_that_an_interrupt_kept_from_ending_is_rolled_back_by_the_next_call(state: Versioned) -> None:
-    """What is left of a ``with`` statement whose ``__exit__`` was interrupted before its first line: nobody holds it."""
+    """What a ``with`` statement leaves if its ``__exit__`` is interrupted before its first line: nobody holds it."""
     transaction = state.transaction("interrupted")
     end = transaction.__exit__
     transaction.__enter__()

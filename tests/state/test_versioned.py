@@ -1,4 +1,4 @@
-"""A state is a dict over a branch: its rounds, branches over one repository, and ``Live``, which is the same without commits."""
+"""A state is a dict over a branch: its rounds, branches over one repository, and ``Live``, the same without commits."""
 
 from __future__ import annotations
 

@@ -87,13 +87,13 @@ WALKING = textwrap.dedent(
 
 
 def test_threads_that_look_while_the_collector_runs_do_not_wait_for_each_other():
-    """CPython 3.11 lets the collector run while it lists the stacks: a deadlock, if a finalizer lets another thread go on."""
+    """CPython 3.11 may collect while it lists the stacks: a deadlock, if a finalizer lets another thread go on."""
     run = subprocess.run([sys.executable, "-c", LOOKING], capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr[-2_000:]
 
 
 def test_the_stack_of_a_thread_that_goes_on_meanwhile_is_walked_to_its_end():
-    """CPython 3.11 lets the collector run while it makes a frame's object, whose call may have ended after a finalizer."""
+    """CPython 3.11 may collect while it makes a frame's object, whose call may have ended after a finalizer."""
     run = subprocess.run([sys.executable, "-c", WALKING], capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr[-2_000:]
 

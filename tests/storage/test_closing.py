@@ -1,4 +1,4 @@
-"""The values and files that a closing store releases, also one that is forgotten and closed in the middle of something else."""
+"""The values and files that a closing store releases, also if it is forgotten and closed amid something else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.parametrize("kind", [Disk, DiskCache]), pytest.mark.us
 
 @pytest.fixture
 def while_connecting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """A call within ``sqlite3.connect``: code in Python makes its cache of statements, and the collector may run there."""
+    """A call within ``sqlite3.connect``: Python code makes its cache of statements, and the collector may run there."""
     original = functools.update_wrapper
 
     def begin(call: Callable[[], object]) -> None:

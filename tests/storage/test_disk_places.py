@@ -128,7 +128,9 @@ with Disk(place / "store", read_only=True) as store:
     assert store.get("k") == b"1"
     with pytest.raises(ReadOnlyError):
         store.set("k", b"2")
-for open_it in (lambda: Disk(place / "store"), lambda: Disk(place / "store", create=False), lambda: DiskCache(place / "cache")):
+for open_it in (
+    lambda: Disk(place / "store"), lambda: Disk(place / "store", create=False), lambda: DiskCache(place / "cache")
+):
     with pytest.raises(ReadOnlyError, match="cannot be written.*nothing was written") as caught:
         open_it()
     assert "read_only=True" in caught.value.hint

@@ -373,7 +373,7 @@ def test_a_store_that_is_opened_after_a_failure_writes_the_log_again(
 
 
 def test_the_log_is_written_again_where_a_frame_was_lost_that_comes_back(tmp_path: Path, disk: SlowDisk) -> None:
-    """A repair may append the same frame as an earlier repair that was lost, which makes the frames after it valid again."""
+    """A repair may append the same frame as an earlier, lost repair, which makes the frames after it valid again."""
     with Disk(tmp_path / "s", durability="power") as store:
         for number in range(5):
             assert put(store, f"{number}")

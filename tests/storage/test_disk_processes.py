@@ -1,4 +1,4 @@
-"""`Disk` among processes and threads beyond its contract: other writers, waiting, connections that close, readers without rights."""
+"""`Disk` among processes and threads, beyond its contract: writers, waits, closing, and readers without rights."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_failure_after_which_sqlite_rolled_back_by_itself_is_the_one_that_is_rai
 
 
 def test_prefixes_at_the_ends_of_unicode(tmp_path):
-    """The first text after those of a prefix is found by raising its last character, which for these is none, or a surrogate."""
+    """The text after those of a prefix is found by raising its last character: here there is none, or a surrogate."""
     keys = ["a\ud7ff", "a\ud7ffb", "a\ue000", "a\U0010ffff", "a\U0010ffffb", "b", "\U0010ffff", "\U0010ffff\U0010ffff"]
     with DiskCache(tmp_path) as store:
         store.set_many(dict.fromkeys([*keys, "o/ab"], b"v"))

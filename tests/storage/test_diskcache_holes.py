@@ -282,7 +282,10 @@ def test_the_library_itself_may_not_change_a_setting(ours):
         "CREATE TABLE more(x)",
         "CREATE VIEW more AS SELECT 1",
         "CREATE TRIGGER more AFTER INSERT ON Cache BEGIN DELETE FROM Cache; END",
-        "DROP TRIGGER Settings_count_insert; CREATE TRIGGER Settings_count_insert AFTER INSERT ON Cache BEGIN DELETE FROM Cache; END",
+        (
+            "DROP TRIGGER Settings_count_insert; "
+            "CREATE TRIGGER Settings_count_insert AFTER INSERT ON Cache BEGIN DELETE FROM Cache; END"
+        ),
         "CREATE INDEX Cache_store_time ON Cache(store_time)",
         "ALTER TABLE Cache ADD COLUMN more",
         "DROP TABLE Settings; CREATE VIEW Settings AS SELECT 'hello' AS key, 1 AS value",

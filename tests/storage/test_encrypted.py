@@ -435,7 +435,7 @@ def test_a_listing_costs_what_it_lists() -> None:
 
 
 def in_both(memory: KVStore) -> tuple[dict[str, bytes], Encrypted]:
-    """Return a store, and what it holds: values under the old key, values under the new one, and one object under both."""
+    """Return a store, and what it holds: values under the old key, under the new one, and one object under both."""
     old = Encrypted(memory, KEY)
     wanted = {f"o/{number:048x}": b"old" for number in range(100)} | {"kept": b"1", "moved": b"1", "gone": b"1"}
     old.set_many(wanted)

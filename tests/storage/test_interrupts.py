@@ -1,4 +1,4 @@
-"""An exception at any line of a call, such as Ctrl-C, leaves a store that works: no lock held, no transaction open, no half of a batch."""
+"""An exception at any line (Ctrl-C) leaves a working store: no lock held, no transaction open, no half of a batch."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_interrupted_cache_knows_its_size() -> None:
 
 @pytest.mark.usefixtures("without_collector")
 def test_a_look_at_the_stacks_keeps_no_value_of_a_caller_alive():
-    """It sees its own frame among them: kept, that would be a cycle, and a store would stay open until the collector runs."""
+    """It sees its own frame: kept, that would be a cycle, and a store would stay open until the collector runs."""
 
     class Value:
         pass

@@ -1,4 +1,4 @@
-"""`Disk` and `DiskCache`, each one SQLite file in a folder: names of folders, other writers, limits of SQLite, and kill -9."""
+"""`Disk` and `DiskCache`, each a SQLite file in a folder: folder names, other writers, SQLite's limits, kill -9."""
 
 from __future__ import annotations
 

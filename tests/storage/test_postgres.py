@@ -1,4 +1,4 @@
-"""`Postgres` on a real server: its contract, schemas that it makes and refuses, rights, limits, errors and round trips."""
+"""`Postgres` on a real server: its contract, schemas that it makes or refuses, rights, limits, errors, round trips."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def change(server: PostgresServer, schema: str, *statements: str) -> None:
 def tables(server: PostgresServer, schema: str) -> list[str]:
     with server.connection() as admin:
         found = admin.execute(
-            "SELECT relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace WHERE nspname = %s ORDER BY 1",
+            "SELECT relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace "
+            "WHERE nspname = %s ORDER BY 1",
             (schema,),
         )
         return [row[0] for row in found]
@@ -201,7 +202,10 @@ def test_tables_of_somebody_else_are_refused(
         ("ALTER TABLE @s.entries ENABLE ROW LEVEL SECURITY", UnsafeStoreError),
         ("CREATE RULE r AS ON DELETE TO @s.objects DO INSTEAD NOTHING", UnsafeStoreError),
         (
-            "CREATE TRIGGER t BEFORE UPDATE ON @s.entries FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+            (
+                "CREATE TRIGGER t BEFORE UPDATE ON @s.entries FOR EACH ROW "
+                "EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+            ),
             UnsafeStoreError,
         ),
         ("ALTER FUNCTION @s.apply_batch SECURITY DEFINER", UnsafeStoreError),
@@ -543,7 +547,10 @@ def test_round_trips(postgres_server: PostgresServer, schema: str) -> None:
 def test_batches_read_no_whole_table_though_it_was_small_as_they_were_planned(
     postgres_server: PostgresServer, schema: str
 ) -> None:
-    """A connection plans the statements of a function once, and the tests' server never gathers statistics, which would plan them anew."""
+    """A connection plans the statements of a function once.
+
+    The tests' server never gathers statistics, which would plan them anew.
+    """
 
     def read() -> int:
         with psycopg.connect(postgres_server.url) as connection:
@@ -573,7 +580,8 @@ def test_nothing_outlives_a_transaction(store: Postgres) -> None:
     query = """
         SELECT (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_cursors),
                (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),
-               (SELECT count(*) FROM pg_settings WHERE source = 'session'), (SELECT count(*) FROM pg_listening_channels())
+               (SELECT count(*) FROM pg_settings WHERE source = 'session'),
+               (SELECT count(*) FROM pg_listening_channels())
     """
     assert link.execute(query).fetchone() == (0, 0, 0, 0, 0)
 

@@ -173,7 +173,8 @@ def test_connection_that_the_server_ended_while_it_lay_idle(postgres_server: Pos
     for number in range(3):
         with postgres_server.connection() as admin:
             admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state = 'idle'"
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND state = 'idle'"
             )
         (link,) = store._connections._home.idle
         assert eventually(lambda link=link: not link.is_usable())  # type: ignore[misc]

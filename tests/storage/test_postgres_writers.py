@@ -1,4 +1,4 @@
-"""`Postgres` among writers beyond its contract: conditions that meet, a sweep beside commits, deadlocks, connections at a fork."""
+"""`Postgres` among writers beyond its contract: conditions that meet, sweeps beside commits, deadlocks, a fork."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_key_that_is_only_expected_is_held_by_a_batch_that_is_half_way(
 def test_a_key_that_many_only_expect_makes_no_queue(
     postgres_server: PostgresServer, stores: tuple[Postgres, ...]
 ) -> None:
-    """As commits to different branches expect the record of gc: one that is half way keeps no other waiting, but who changes it."""
+    """As commits to several branches expect gc's record: one half way delays only whoever changes the record."""
     stores[0].set_many({"gc": b"0", "b": b"0"})
     wait = Waiting(postgres_server)
     with postgres_server.connection() as admin, admin.transaction():

@@ -611,7 +611,10 @@ def test_errors_keep_their_cause(redis_server: RedisServer, prefix: str) -> None
 
 
 def test_last_reply_that_says_that_all_is_well_settles_it(redis_server: RedisServer, prefix: str) -> None:
-    """An early part of a batch was refused for want of memory, but its objects were there already, so that the last part published."""
+    """An early part of a batch was refused for want of memory.
+
+    Its objects were there already, so that the last part published.
+    """
     with Redis(redis_server.url, prefix=prefix) as store:
         store.set("k", b"1")
         refused = ("HGET", store._layout, b"field")

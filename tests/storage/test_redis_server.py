@@ -390,7 +390,9 @@ def test_user_who_may_do_little(own_server: RedisServer, admin: redis.Redis) -> 
 
 def test_least_rights_that_suffice(own_server: RedisServer, admin: redis.Redis) -> None:
     """The list that docs/operations.md gives."""
-    commands = "info get setnx type script|load evalsha hget hmget hset hsetnx hexists hdel hkeys zadd zrem zrangebylex select".split()
+    commands = (
+        "info get setnx type script|load evalsha hget hmget hset hsetnx hexists hdel hkeys zadd zrem zrangebylex select"
+    ).split()
     admin.acl_setuser(
         "least", enabled=True, passwords=["+pw"], keys=["{least}:*"], commands=["+" + name for name in commands]
     )
@@ -581,7 +583,7 @@ def _free_port() -> int:
 
 
 def test_cluster() -> None:
-    """All keys of a store are on one server of the Cluster, which is found from any of them, also after they have moved."""
+    """A store's keys are all on one server of the Cluster, found from any of them, also after they have moved."""
     ports = [_free_port(), _free_port()]
     servers = [
         RedisServer(

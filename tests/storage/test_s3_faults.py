@@ -111,7 +111,7 @@ def test_a_batch_goes_through_whichever_request_fails_once(
 def test_a_writer_that_is_cut_off_knows_what_it_can_know(
     s3_server: S3Server, place: str, work: Work, requests: int, applied: Any
 ):
-    """The server fails from the first request on, from the second, and so on, all at once, each in a place of its own."""
+    """The server fails from the first request on, from the second, and so on, all at once, each in its own place."""
     stores = [
         s3_server.open(f"{place}/{skip}", timeout=6, concurrency=4, **PATIENT_ONCE) for skip in range(requests + 4)
     ]
@@ -162,7 +162,7 @@ def test_a_writer_that_is_cut_off_knows_what_it_can_know(
 def test_a_write_that_cannot_be_looked_for_is_not_known(
     s3_server: S3Server, place: str, store: S3, work: Work, path: str
 ):
-    """Its answer was lost, the second sending is refused, by the first or by another, and the server cannot be asked by whom."""
+    """Its answer was lost, the second sending is refused, by the first or another, and the server cannot say which."""
     with s3_server.open(place, **HASTY) as hasty:
         hasty.set("ref", b"1")
         lost, mute = Fault("PUT", path), Fault("GET", path, times=FOREVER, apply="never", answer=403)
@@ -231,7 +231,7 @@ def test_a_write_under_too_many_others_is_not_known(s3_server: S3Server, place: 
 
 
 def test_a_write_that_was_refused_for_nothing_is_sent_again_as_it_was(s3_server: S3Server, place: str, store: S3):
-    """The first sending is late, the second is refused though nothing was written, and when the third arrives the first has."""
+    """The first sending is late, the second refused though nothing was written, and the third comes after the first."""
     outcomes: list[bool] = []
     path = "e/ref!"
     late, refused = Fault("PUT", path, apply="later"), Fault("PUT", path, apply="never", answer=412)

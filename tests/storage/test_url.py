@@ -358,7 +358,10 @@ def test_a_driver_that_is_not_installed_is_named_with_its_extra(tmp_path: Path) 
         import sys
         from versioned_state.errors import MissingDependencyError
         from versioned_state.storage import open_store
-        drivers = {"diskcache": f"diskcache:{sys.argv[1]}", "redis": "redis://h", "psycopg": "postgresql://h/d", "obstore": "s3://b/p"}
+        drivers = {
+            "diskcache": f"diskcache:{sys.argv[1]}", "redis": "redis://h", "psycopg": "postgresql://h/d",
+            "obstore": "s3://b/p",
+        }
         sys.modules |= dict.fromkeys(drivers)
         for url in drivers.values():
             try:

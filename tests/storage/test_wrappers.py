@@ -306,7 +306,8 @@ def test_counts() -> None:
     assert store.counts == wanted
     assert store.counts.round_trips == 10
     assert str(store.counts) == (
-        "10 round trips (get 4, get_many 1, keys 1, set 2, apply 2); read 3 objects, 19 bytes in all; wrote 3 objects, 15 bytes in all"
+        "10 round trips (get 4, get_many 1, keys 1, set 2, apply 2); "
+        "read 3 objects, 19 bytes in all; wrote 3 objects, 15 bytes in all"
     )
     assert str(Counts()).startswith("0 round trips (none)")
     assert store.reset() == wanted

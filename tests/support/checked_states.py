@@ -1,4 +1,4 @@
-"""A state of which every commit is held against a model of plain Python values: built from scratch, read anew, and by its difference."""
+"""A state with each commit held against a model of Python values: built from scratch, read anew, by its difference."""
 
 from __future__ import annotations
 

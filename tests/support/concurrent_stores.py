@@ -9,7 +9,7 @@ from versioned_state.storage.wrapper import Wrapper
 
 
 class ActsAroundMove(Wrapper):
-    """Calls ``before`` and ``after`` once each, around the next batch that moves a ref: one with puts under a condition."""
+    """Calls ``before`` and ``after`` once each, around the next batch that moves a ref: one with conditional puts."""
 
     def __init__(self, store: KVStore, *, before: Callable[[], object] | None = None) -> None:
         super().__init__(store)

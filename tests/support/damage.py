@@ -1,4 +1,4 @@
-"""Stored bytes with damage that is one whatever they are: a byte that is overwritten by a fixed one may be what it was."""
+"""Damage that changes stored bytes, whatever they are: a byte overwritten by a fixed one may be what it was."""
 
 from __future__ import annotations
 

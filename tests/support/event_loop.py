@@ -23,7 +23,7 @@ def in_event_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, N
 
 @asynccontextmanager
 async def times_out_after(event: asyncio.Event) -> AsyncIterator[None]:
-    """A block under ``asyncio.timeout`` that times out once the event has come, however long a busy machine takes until then."""
+    """A block under ``asyncio.timeout`` that times out once the event has come, however busy the machine is."""
     async with asyncio.timeout(None) as limit:
 
         async def end() -> None:

@@ -1,4 +1,4 @@
-"""Records of values that are equal only for exactly the same value, copies of values, and values with nothing to pickle."""
+"""Records of values that equal only exactly the same value, copies of values, and values with nothing to pickle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from versioned_state import Tagged
 
 
 def exact(value: Any) -> Any:
-    """Return a stand-in that equals another one only where the values are the same in type, content and order, all the way down.
+    """Return a stand-in that equals another only where the values are the same in type, content and order, throughout.
 
     It tells 1 from True and 1.0, 0.0 from -0.0, a tuple from a list and one order of a dict from another; NaN is NaN.
     Since it shares nothing with the value, it also is a record of what the value was. A str stands for itself, anything
@@ -61,7 +61,7 @@ def _name_of(value: Any) -> str:
 
 
 def _attributes(value: Any) -> Any:
-    """Return the attributes of an instance by name, also those in slots, whose order has no meaning, and all parts of a pydantic model."""
+    """Return an instance's attributes by name, also those in slots, in any order, and all parts of a pydantic model."""
     slots = {name for cls in type(value).__mro__ for name in _names(vars(cls).get("__slots__", ()))} - {
         "__dict__",
         "__weakref__",

@@ -28,7 +28,7 @@ class Trip:
     commits: list[Commit]
 
     def tidy(self, text: str) -> str:
-        """Return a text with the ids of commits named by their number, other addresses by x, and the path by its role."""
+        """Return a text with the ids of commits named by number, other addresses by x, and the path by its role."""
         text = text.replace(str(self.path), "STORE")
         for number, commit in enumerate(self.commits, 1):
             text = text.replace(commit.id, f"commit-{number:-<41}").replace(commit.short, f"commit-{number:-<5}")

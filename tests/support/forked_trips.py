@@ -1,4 +1,4 @@
-"""A store with two branches of a trip for the tests of the command line, and its refs and contents as they are stored."""
+"""A store with two branches of a trip for tests of the command line, and its refs and contents as they are stored."""
 
 from __future__ import annotations
 

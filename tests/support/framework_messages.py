@@ -1,4 +1,4 @@
-"""Messages of the agent frameworks, of their real classes: always the same ones, so that two processes can compare theirs.
+"""Messages of the agent frameworks, of their real classes: always the same, so that two processes can compare theirs.
 
 Each is a conversation in which a model asks a tool for the weather of Rome. A framework is imported when its messages
 are made.
@@ -51,7 +51,7 @@ def langchain() -> list[Any]:
 
 
 def openai() -> list[Any]:
-    """As the client makes them: without validation, with a field that the library does not know, and with the id of the request."""
+    """As the client makes them: not validated, with a field that the library does not know, and the request's id."""
     from openai._models import add_request_id, construct_type
     from openai.types.chat import ChatCompletion
     from openai.types.responses import Response
@@ -280,7 +280,7 @@ FRAMEWORKS = {
 
 
 def record(value: Any) -> Any:
-    """Return a stand-in that equals another one only if the values agree in classes, fields, extra fields and the fields that were given.
+    """Return a stand-in that equals another only if the values agree in classes, fields, extra fields and given fields.
 
     ``==`` of most frameworks asks for less. A parametrised class counts as the class itself, and a weak reference as
     the class of what it refers to.

@@ -1,4 +1,4 @@
-"""Environments for frameworks that are too large, or too particular about versions, for the one that the tests run in."""
+"""Environments for frameworks that are too large, or too particular about versions, for that of the tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 OWN_ENVIRONMENTS: Final = ("agentscope", "crewai", "google_adk")
-"""The adapters whose framework is not in the extra ``test``: tests/integrations/test_framework_venvs.py runs their tests and pages."""
+"""The adapters whose framework is not in the extra ``test``: test_framework_venvs.py runs their tests and pages."""
 
 ROOT: Final = Path(__file__).parents[2]
 _ENVIRONMENTS: Final = ROOT / ".venv" / "frameworks"
@@ -27,7 +27,9 @@ _EXTRAS: Final = ("numpy", "postgres", "redis", "s3")
 
 
 def framework_venv(*requirements: str, extras: Sequence[str] = ()) -> Path:
-    """Return the Python of an environment that has this project, as it is here, with some extras, what tests need, and the requirements.
+    """Return the Python of an environment with this project as it is here, some extras, and the requirements.
+
+    It also has what tests need.
 
     Made once, and kept in ``.venv/frameworks``. Two processes that need one at once make it once.
     """
@@ -55,7 +57,7 @@ def framework_venv(*requirements: str, extras: Sequence[str] = ()) -> Path:
 
 
 def needed_by(page: Path) -> list[str]:
-    """Return the distributions that the code of a page needs, beyond those of all pages: ``<!-- needs: … -->`` names them."""
+    """Return the distributions that a page's code needs beyond those of all pages: ``<!-- needs: … -->`` names them."""
     found = re.search(r"^<!-- needs: (.+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1].split() if found else []
 

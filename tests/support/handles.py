@@ -1,4 +1,4 @@
-"""Handles for tests of merges, moves and gc: two on one branch, the merge in a conflict, and a commit that tries again."""
+"""Handles for tests of merges, moves and gc: two on one branch, a conflicting merge, and a commit that tries again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories made for a test: a clock under its control, commit graphs drawn at random, and the ancestors that a plain walk finds."""
+"""Histories for tests: a clock under control, random commit graphs, and the ancestors that a plain walk finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random graphs of instances of every kind that is stored by its fields, which contain each other: with cycles, shared parts, and deep."""
+"""Random, deep graphs of instances of each kind that is stored by its fields, with cycles and shared parts."""
 
 from __future__ import annotations
 

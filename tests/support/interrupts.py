@@ -70,7 +70,9 @@ def in_finalizer(frame: FrameType | None) -> bool:
 
 
 def in_statement(frame: FrameType) -> bool:
-    """Return whether a signal handler must not run at a line: the end of a ``with``, whose lock would stay, or the word ``try``.
+    """Return whether a signal handler must not run at a line.
+
+    That is the end of a ``with``, whose lock would stay, or the word ``try``.
 
     Neither must a tracer raise where a loop within one line begins again: from Python 3.12 on, a comprehension is such
     a loop within its function, and the exception then passes over every ``except``, ``finally`` and ``with`` of that

@@ -1,4 +1,4 @@
-"""A program that adds numbered messages and is killed amid its work: what it had acknowledged is there, and nothing is half done."""
+"""A program that adds numbered messages and is killed at work: all it acknowledged is there, nothing half done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a store in a folder of this machine: what a closed one leaves, and changes that its maker would not make."""
+"""The files of a store in a folder of this machine: what a closed one leaves, and changes its maker would not make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random changes in place of nested values: whatever plain Python does to lists, dicts, sets, buffers, arrays and objects."""
+"""Random changes in place of nested values: all that Python does to lists, dicts, sets, buffers, arrays and objects."""
 
 from __future__ import annotations
 

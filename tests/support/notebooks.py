@@ -1,4 +1,4 @@
-"""Notebooks, run cell by cell as a kernel does, without one: only Python, what is printed, and the value of a cell's last expression.
+"""Notebooks, run cell by cell as a kernel does, without one: only Python, what is printed, and each cell's last value.
 
 ``python -m tests.support.notebooks examples/debugging.ipynb`` runs one and stores the outputs in it.
 """

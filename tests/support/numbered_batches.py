@@ -1,4 +1,4 @@
-"""Batches of writes whose content follows from their number, and the check that a store holds the first of them, each whole."""
+"""Batches of writes made from their numbers, and the check that a store holds the first of them, each whole."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def play(state: Versioned, n: int) -> Commit:
 
 
 def check_history(repository: Repository, *, least: int = 0, read: Iterable[int] = ()) -> list[Commit]:
-    """Check that the branch is rounds n, n-1, … 1, each the parent of the next, and that the newest and those of `read` are right.
+    """Check that the branch is rounds n, n-1, … 1, each the parent of the next, and the newest and `read` are right.
 
     Returns them, oldest first. n is at least `least`.
     """

@@ -1,4 +1,4 @@
-"""The oracle: after each commit, what the engine's fast paths have made is compared with what its slow ones make of the same content.
+"""The oracle: after each commit, the results of the engine's fast paths are compared with those of its slow ones.
 
 Three questions are asked of a commit that was published:
 
@@ -67,9 +67,11 @@ from versioned_state.values.trees.tree import Tree, empty, iter_items, same
 from versioned_state.values.typed.older import OlderForms
 
 SEAMS: Final = {
-    "Database.publish": "plain commits, merges, picks, reverts, rebases, squashes, transactions, tasks, saves, appends, commit_together",
+    "Database.publish": "plain commits, merges, picks, reverts, rebases, squashes, transactions, tasks, "
+    "saves, appends, commit_together",
     "Database.publish_each": "saves and appends of many sessions that are sent together",
-    "BranchHandle.adopt_commit": "each of these that a handle takes as its head, also after a lost reply: with its live values",
+    "BranchHandle.adopt_commit": "each of these that a handle takes as its head, also after a lost reply: "
+    "with its live values",
     "RewritePass.publish": "purge, which writes commits anew",
 }
 
@@ -142,7 +144,7 @@ class Oracle:
     def check(
         self, database: Database, commit: Commit, handle: BranchHandle | None = None, staged: Staged | None = None
     ) -> None:
-        """Check a published commit, and the live values of the handle that has adopted it after it staged these changes."""
+        """Check a published commit, and the live values of the handle that adopted it after staging these changes."""
         with self._lock:
             if self._reason is not None:
                 self.aside[self._reason] += 1
@@ -217,7 +219,7 @@ class Oracle:
             )
 
     def _anew(self, nodes: Nodes, key: bytes, cell: bytes) -> bytes | None:
-        """Return the cell that the content of a cell has if it is encoded from nothing, or None if that cannot be said."""
+        """Return the cell that a cell's content has if encoded from nothing, or None if that cannot be said."""
         if is_internal(key):
             if name_in(key) == name_in(OLDER_ROUNDS):
                 tree = tree_of(cell)

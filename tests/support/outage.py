@@ -6,7 +6,7 @@ from versioned_state.storage import Faulty, KVStore
 
 
 class Outage(Faulty):
-    """Fails at the next calls as well: a store that is away for a while, so that what became of a call cannot be asked at once."""
+    """Fails at the next calls as well: a store that is away for a while cannot be asked at once how a call ended."""
 
     def __init__(self, store: KVStore, *, calls: int = 1) -> None:
         self.length = calls

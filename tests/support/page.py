@@ -1,4 +1,4 @@
-"""The page over a store in this process, asked by a client that sends what a browser sends; and a store with everything in it."""
+"""The page over a store in this process, asked by a client as a browser asks; and a store with everything in it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Site:
         return self
 
     def ask(self, method: str, path: str, headers: Mapping[str, str] | None = None, **options: Any) -> httpx.Response:
-        """The answer to a request with the headers that a browser sends, but for those that are given; an empty one is not sent."""
+        """The answer to a request with a browser's headers, but for those that are given; an empty one is not sent."""
         sent = {"host": HOST, "sec-fetch-site": "same-origin", "cookie": self.cookie}
         if method == "POST":
             sent["origin"] = f"http://{HOST}"

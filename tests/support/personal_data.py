@@ -21,7 +21,7 @@ def holds(store: KVStore, text: str = SECRET) -> bool:
 
 
 def agent(repository: Repository) -> dict[str, Commit]:
-    """Return a history that mentions a person in every way: early and late, in branches, tags, deleted branches and what was reset."""
+    """Return a history that mentions a person early and late, in branches, tags, deleted branches and reset commits."""
     state = Versioned(repository)
     made = {}
     state["n"] = 0

@@ -1,4 +1,4 @@
-"""Trees as ``docs/format.md`` has them, built in the plainest way: item by item, level by level, without the engine's code for it.
+"""Trees as ``docs/format.md`` has them, built in the plainest way: item by item, level by level, without engine code.
 
 It is the slow twin of ``values/trees``: whatever a tree went through, its nodes must be these. The numbers are read at
 each call, so small ones count (``small_nodes``); golden tests pin the real ones.

@@ -1,4 +1,4 @@
-"""Trees of four levels out of a hundred elements: the numbers that decide where nodes end, made small for the time of a test.
+"""Trees of four levels out of a hundred elements: the numbers that decide where nodes end, made small for a test.
 
 The engine reads a number as a global of the module that uses it, which is as fast as can be. So ``small_nodes``
 replaces it in every module that has bound it. It finds these by reading the source: each import of such a name, and
@@ -65,8 +65,10 @@ SMALL: Final[Limits] = {
     "services.agent_state.rounds": {"_LIST_BYTES": 16},
     "agents.workspace.content": {"_BATCH": 4},
 }
-"""Nodes of two to five children over leaves of some five elements. The relations between the numbers are those of the real ones, as far as
-the engine relies on them (``check_relations``)."""
+"""Nodes of two to five children over leaves of some five elements.
+
+The relations between the numbers are those of the real ones, as far as the engine relies on them (``check_relations``).
+"""
 
 WIDER: Final[Limits] = SMALL | {
     "values.trees.chunker": {
@@ -169,7 +171,7 @@ def _value(module: ModuleType, expression: ast.expr) -> Any:
 
 
 def _modules(uses: _Uses, owners: dict[tuple[str, str], Any]) -> set[str]:
-    """Return the modules to import before a number is replaced: one that is imported later would keep a small number."""
+    """Return the modules to import before a number is replaced: one imported later would keep a small number."""
     return {module for module, _ in (*owners, *uses.copies, *uses.computed)} | {each[0] for each in uses.defaults}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def steps(work: Callable[[], Any]) -> int:
-    """Return how many functions, of Python and of C, a piece of work calls in this thread, and how often its generators go on."""
+    """Return how many functions, in Python or C, some work calls in this thread, and how often its generators go on."""
     count = 0
 
     def profile(_frame: Any, event: str, _argument: Any) -> None:

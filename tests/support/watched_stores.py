@@ -84,7 +84,7 @@ class Stopped(Watched):
 
 
 class Watching(Watched):
-    """Each call waits until the tasks of an event loop have gone on for some steps, so it fails if the loop waits for the call."""
+    """Each call waits until an event loop's tasks have gone on for some steps, and fails if the loop waits for it."""
 
     def __init__(self, store: KVStore, steps: int = 2) -> None:
         super().__init__(store)

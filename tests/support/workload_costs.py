@@ -1,4 +1,4 @@
-"""The named workloads, measured by function calls, requests to the store and bytes written, which a busy machine does not change.
+"""The named workloads, measured by function calls, store requests and bytes written: no busy machine changes these.
 
 ``python -m tests.support.workload_costs`` prints the figures for ``tests/test_workload_costs.py``. It is a process of
 its own, since the oracle, coverage and the caches of earlier tests would count too.
@@ -131,7 +131,7 @@ def request(store: KVStore) -> Callable[[], object]:
 
 
 def saves(store: KVStore) -> Callable[[], object]:
-    """What a service does for a save, apart from its threads: a state of 200 messages, made anew, with two more each time."""
+    """A service's save, apart from its threads: a state of 200 messages, made anew, with two more each time."""
     handle, session, log = SessionHandle(Repository(store), "user/trip"), Session("user", "trip", True), messages(200)
 
     def round_() -> None:

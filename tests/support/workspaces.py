@@ -24,7 +24,7 @@ OWN = ".versioned-state"
 
 
 def tree_of(folder: Path) -> dict[str, object]:
-    """Return all that is in a folder, by relative path: mode and bytes of a file, the target of a link, None for an empty folder."""
+    """Return all in a folder by relative path: a file's mode and bytes, a link's target, None for an empty folder."""
     found: dict[str, object] = {}
     for parent, folders, files in os.walk(folder):
         at = Path(parent)

@@ -1,4 +1,4 @@
-"""A store that lives through everything at random: branches with equal content, forks, merges, deletions, gc, prune and purge."""
+"""A store that lives through all at random: branches with equal content, forks, merges, deletions, gc, prune, purge."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ def led_to(store: KVStore, refs: Iterable[Ref], *, whole: bool = True) -> dict[A
 
 
 def check_against_marking(store: KVStore, led: dict[Address, Role], report: PurgeReport) -> None:
-    """Compare a purge of branches at their own cost with a marking of the whole store: what they led to is needed by others, or gone."""
+    """Compare a purge of branches at their own cost with a marking of the whole store.
+
+    What the branches led to is needed by others, or gone.
+    """
     needed = led_to(store, [ref for kind in _KINDS for ref in iter_refs(store, kind, deleted=True)], whole=False)
     left = {address: role for address, role in led.items() if address not in needed and object_key(address) in store}
     assert Role.COMMIT not in left.values(), "no commit of theirs stays that nobody else leads to"

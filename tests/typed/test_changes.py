@@ -1,4 +1,4 @@
-"""A change of any field at any depth is seen, in instances that reach each other too, and nothing else is taken for a change."""
+"""A change of any field at any depth is seen, in instances that reach each other too, and nothing else counts."""
 
 from __future__ import annotations
 

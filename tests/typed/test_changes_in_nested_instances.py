@@ -1,4 +1,4 @@
-"""Instances inside instances are fingerprinted together, class by class: a change of any of them is seen, at its path."""
+"""Instances inside instances are fingerprinted together, class by class: any change of them is seen, at its path."""
 
 from __future__ import annotations
 

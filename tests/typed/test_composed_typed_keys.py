@@ -1,4 +1,4 @@
-"""A dict with typed keys that a merge, a revert or a removal puts together: it is the cell that a state without that history has."""
+"""A dict with typed keys that a merge, revert or removal puts together has the cell of a state without that history."""
 
 from __future__ import annotations
 

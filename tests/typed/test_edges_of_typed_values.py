@@ -1,4 +1,4 @@
-"""Typed values at the edges: code of their classes that raises, equal keys of two types, stored forms that no writer writes."""
+"""Typed values at the edges: class code that raises, equal keys of two types, stored forms that no writer writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hostile store names what it likes: nothing of it runs, and in a store that is not trusted nothing is even imported."""
+"""A hostile store names what it likes: nothing of it runs, and if the store is not trusted nothing is even imported."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def hostile(store: Memory, name: str, *, large: bool = False) -> None:
 
 
 def _cases() -> list[tuple[str, bool]]:
-    """Return every name, and the names of gadgets in large instances too, of which the everyday run takes every third."""
+    """Return every name, and the names of gadgets in large instances too, of which everyday runs take every third."""
     large = [(name, True) for name in NAMES if "gadgets" in name]
     return [*((name, False) for name in NAMES), *large[::3], *first(0, large[1::3] + large[2::3])]
 
@@ -186,7 +186,10 @@ PROGRAM = """
     from versioned_state import *
     class Shared(Memory):
         private = False
-    NAMES = ["antigravity:x", "this:s", "gadget_of_a_stranger:Gadget", "xml.dom.minidom:Document", "turtle:Turtle", "turtledemo:x"]
+    NAMES = [
+        "antigravity:x", "this:s", "gadget_of_a_stranger:Gadget", "xml.dom.minidom:Document", "turtle:Turtle",
+        "turtledemo:x",
+    ]
     trusted, untrusted = Memory(), Shared()
     for store in (trusted, untrusted):
         writer = Versioned(Repository(store, pickle="refuse"))

@@ -1,4 +1,4 @@
-"""References to instances stay valid: each is mended in place when the head moves, and frozen ones are replaced in what holds them."""
+"""References stay valid as the head moves: instances are mended in place, and frozen ones replaced in their holders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances that were stored before their class gained a field: a handle does not keep those that nobody uses any more."""
+"""Instances stored before their class gained a field: a handle does not keep those that nobody uses any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages of agent frameworks, of their real classes, are data: they come back as they were, and are read without the framework."""
+"""Messages of agent frameworks, in their real classes, come back as they were, and are read without the framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pydantic models that are not as most are: without the slots of others, with extra fields that their class does not allow, shared."""
+"""Odd pydantic models: without the slots of others, with extra fields that their class does not allow, shared."""
 
 from __future__ import annotations
 

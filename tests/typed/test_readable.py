@@ -1,4 +1,4 @@
-"""What is committed can be read: values of every kind, in each other, with cycles and shared parts, as deep as they are accepted."""
+"""What is committed can be read: each kind of value, nested, with cycles and shared parts, as deep as is accepted."""
 
 from __future__ import annotations
 

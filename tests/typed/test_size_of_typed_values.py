@@ -1,4 +1,4 @@
-"""Instances take hardly more room than dicts with the same content: the names of their types weigh nothing where trees are cut."""
+"""Instances take hardly more room than equal dicts: the names of their types weigh nothing where trees are cut."""
 
 from __future__ import annotations
 

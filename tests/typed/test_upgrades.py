@@ -1,4 +1,4 @@
-"""A class that is registered with a version and ``upgrade=``: instances of older versions are upgraded when they are read."""
+"""A class registered with a version and ``upgrade=``: instances of older versions are upgraded when they are read."""
 
 from __future__ import annotations
 

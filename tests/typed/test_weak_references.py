@@ -1,4 +1,4 @@
-"""A weak reference in a field comes back as one: to the field of the same instance that holds the thing, or else dead."""
+"""A weak reference in a field comes back as one: to the same instance's field that holds the thing, or else dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances of ordinary classes that refer to each other: what is one stays one, at a cost that follows the number of instances."""
+"""Instances of ordinary classes refer to each other: what is one stays one, at a cost in proportion to their number."""
 
 from __future__ import annotations
 

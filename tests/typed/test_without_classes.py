@@ -39,7 +39,8 @@ OWNER = """
     if sys.argv[2] == "write":
         agent = Agent()
         agent.messages = [Message(Role.USER, "x" * (9000 if n == 5 else 9), [n]) for n in range(200)]
-        agent.reply, agent.place, agent.visits = Reply(text="hi", more=1), Place("Rome", {Visit("Rome")}), {Visit("Oslo"): [Visit("Bonn")]}
+        agent.reply, agent.place = Reply(text="hi", more=1), Place("Rome", {Visit("Rome")})
+        agent.visits = {Visit("Oslo"): [Visit("Bonn")]}
         history = History([1, agent.reply])
         history.title = "t"
         state["agent"], state["history"], state["error"] = agent, history, ValueError("bad", Role.USER)

@@ -1,4 +1,4 @@
-"""What type checkers say of calls: nothing of those in ``right.py``, and of each in ``wrong.py`` the error that its line expects.
+"""What type checkers say of calls: nothing of those in ``right.py``, and in ``wrong.py`` the error that a line expects.
 
 pyright comes as basedpyright, whose wheel brings the Node that it runs on.
 """

@@ -431,7 +431,7 @@ def test_what_another_thread_changes_is_in_the_next_commit():
 
 @pytest.mark.no_oracle("another thread changes a value while it is committed")
 def test_a_change_after_packing_is_not_taken_for_packed(fast):
-    """Bytes and marks are of one moment: the marks of a run that has changed since its bytes were made would hide the change for good."""
+    """Bytes and marks are of one moment: marks of a run that changed after its bytes would hide the change for good."""
     with switched(fast):
         state = Versioned()
     rows = state["rows"] = [{"text": f"text {n}" * 20, "n": n + 1000} for n in range(40)]
@@ -613,7 +613,7 @@ with Versioned(Disk(sys.argv[1], timeout=30)) as state:
 
 
 def test_two_processes_of_which_one_has_it_commit_at_once(fast, tmp_path, monkeypatch):
-    """In each round, one of them merges with the commit of the other, and then compares with leaves that the other has written."""
+    """In each round, one merges with the other's commit, and then compares with leaves that the other has written."""
     assert fast is not None
     with Versioned(Disk(tmp_path / "store")) as state:
         state["rows"] = [{"n": 1000 + n, "seen": [-1, -1], "text": f"é {n}" * 20} for n in range(80)]

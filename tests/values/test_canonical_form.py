@@ -1,4 +1,4 @@
-"""Each rule of the canonical form of trees: what the engine writes keeps all of them, and a tree that breaks one is found."""
+"""Each rule of the canonical form of trees: what the engine writes keeps all, and a tree that breaks one is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One value has one cell at each place: whatever form it comes in, it is brought into the very bytes that the encoder writes there."""
+"""A value has one cell at each place: whatever its form, it is brought into the very bytes that the encoder writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tree that grows by single appends has the nodes of one built at once, also where its last inner node has only one child."""
+"""A tree grown by single appends has the nodes of one built at once, also where its last inner node has one child."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def a_cell(rng: random.Random) -> bytes:
 
 
 def an_edit(rng: random.Random, size: int) -> tuple[int, int, int]:
-    """Where an edit begins and ends, and how many items it brings: mostly a single step, at either end or in the middle."""
+    """Where an edit begins and ends, and how many items it brings: mostly one step, at either end or in the middle."""
     start = rng.choice([0, size, size, size // 2, rng.randrange(size + 1), max(size - 1, 0)])
     end = min(size, start + rng.choice([0, 0, 1, 1, 2, 9, 40]))
     return start, end, rng.choice([0, 1, 1, 1, 2, 5, 30])
@@ -267,7 +267,7 @@ def test_chunkers(long_run: bool):  # noqa: FBT001 - a fixture
 
 
 def parts_from_scratch(model: dict[str, bytes]) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """Return the keys in each part of a series by its rule: complete leaves, complete groups after them, and the rest."""
+    """Return the keys in each part of a series by rule: complete leaves, complete groups after them, and the rest."""
     keys = sorted(b"s" + name.encode() for name in model)
     ends = reference._leaf_ends(keys, keys)
     complete = max((index for index, is_end in enumerate(ends, 1) if is_end), default=0)
@@ -357,7 +357,7 @@ def test_blobs(long_run: bool):  # noqa: FBT001 - a fixture
 
 
 def test_nodes_of_the_greatest_weight():
-    """A piece that is repeated, after which no node may end by its hash: only the greatest weight ends one, at exactly that weight."""
+    """A repeated piece, after which no node may end by its hash: only the greatest weight ends one, exactly there."""
     for letter in "abcdefghijklmnopqrstuvwxyz":
         data = (letter * 7 + " ").encode() * 100
         assert [data[a:b] for a, b in blob.text_spans(data)] == reference.text_chunks(data)

@@ -1,4 +1,4 @@
-"""The marks of values that are not plain data change with what would be stored, and with nothing else that a user could notice."""
+"""Marks of values other than plain data change with what would be stored, and with nothing else that users notice."""
 
 from __future__ import annotations
 

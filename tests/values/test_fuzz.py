@@ -438,7 +438,8 @@ def test_nesting_of_extensions_without_end(code):
                     case "TYPED":
                         cell = typed_cell(b"\\xa1x", None, cell)
                     case "LIST_TREE":
-                        cell = extension(Code.LIST_TREE, array([b"\\x01", array([msgpack.packb(b"\\x10\\x91" + cell)])]))
+                        leaf = msgpack.packb(b"\\x10\\x91" + cell)
+                        cell = extension(Code.LIST_TREE, array([b"\\x01", array([leaf])]))
                     case name:
                         cell = extension(Code[name], array([cell]))
             try:
@@ -535,7 +536,7 @@ class Harmful:
 
 
 def test_whoever_only_looks_never_unpickles(tmp_path):
-    """Log, status, diff, show and every reader of data, over a commit in which a pickle was planted that leaves a trace."""
+    """Log, status, diff, show and every reader of data, over a commit with a planted pickle that leaves a trace."""
     trace = tmp_path / "trace"
     store = Memory()
     state = Versioned(store)

@@ -1,4 +1,4 @@
-"""Keys of one hash: a dict or set of many takes quadratic time, so it is refused when it is written, and when a hostile writer wrote it."""
+"""Many keys of one hash cost a dict or set quadratic time: writes refuse them, and so do reads of hostile stores."""
 
 from __future__ import annotations
 

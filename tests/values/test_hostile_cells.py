@@ -1,4 +1,4 @@
-"""Cells and nodes that no writer writes, planted: each read of them is a typed error, at no more cost than what is stored."""
+"""Planted cells and nodes that no writer writes: each read is a typed error, at no more cost than what is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work for a value is linear in its size, whatever is in it and however deep: twice the depth, at most 2.3 times the calls."""
+"""Work is linear in a value's size, whatever its content and depth: twice the depth, at most 2.3 times the calls."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ ELEMENTS = st.lists(st.integers(0, 12), max_size=8)
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # many drawn sides are equal, or in conflict
 @given(base=ELEMENTS, ours=ELEMENTS, theirs=ELEMENTS, pad=st.booleans())
 def test_the_laws_of_union(base, ours, theirs, pad):
-    """The result has the additions of both sides once, whichever side is ours, without what both removed, and nothing else."""
+    """The result has both sides' additions once, whichever is ours, without what both removed, and nothing else."""
     base, ours, theirs = ([{"n": n, "text": "x" * 300 * pad} for n in side] for side in (base, ours, theirs))
 
     def merged(*sides: Any) -> list[int] | None:

@@ -21,7 +21,9 @@ from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
 from versioned_state.values.trees.segments import NO_CUTS, leaf_in_segments as segmented
 from versioned_state.values.trees.tree import Tree, empty, top_of
 
-WORDS = "the flight from Oslo to Rome leaves at nine and costs less on a Tuesday than it does on any other day of the week".split()
+WORDS = (
+    "the flight from Oslo to Rome leaves at nine and costs less on a Tuesday than it does on any other day of the week"
+).split()
 
 
 def texts(seed: int, length: int = 100) -> Any:

@@ -1,4 +1,4 @@
-"""Values that hold one part at many places: the work is linear in the parts, and what would be endless is refused at once."""
+"""Values with one part at many places: the work is linear in the parts, and endless work is refused at once."""
 
 from __future__ import annotations
 

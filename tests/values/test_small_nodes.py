@@ -104,7 +104,10 @@ def test_a_use_that_cannot_be_replaced_is_an_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_module_that_computes_from_a_limit_is_found(monkeypatch: pytest.MonkeyPatch):
-    text = "from versioned_state.values.cells import ELEMENT_INLINE as most\nHALF: int = most // 2\ndef least(*, of=HALF): return of\n"
+    text = (
+        "from versioned_state.values.cells import ELEMENT_INLINE as most\n"
+        "HALF: int = most // 2\ndef least(*, of=HALF): return of\n"
+    )
     module = ModuleType("versioned_state.values.newcomer")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(text, vars(module))

@@ -1,4 +1,4 @@
-"""A list edited by position has the cell of the list built from scratch, whatever its length and form were before and are after."""
+"""A list edited by position has the cell of one built from scratch, whatever its length and form before and after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a workspace that are several names of one file: taking one name away changes the time of change at the others."""
+"""Several names of one file in a workspace: taking one away changes the time of change at the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a commit says is hostile input: nothing outside of the folder is touched, and nothing of the user's is overwritten."""
+"""What a commit says is hostile input: nothing outside the folder is touched, and nothing of the user's overwritten."""
 
 import os
 import shutil

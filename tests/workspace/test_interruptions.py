@@ -1,4 +1,4 @@
-"""Interrupts, kill -9, full disks and folders without rights: each file has its old content or its new one, and ``status`` says which."""
+"""Interrupts, kill -9, full disks, missing rights: each file has its old or new content, and ``status`` says which."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_an_interrupt_at_any_line(name, tmp_path, long_run):
 
 @pytest.mark.parametrize("end", ["close", "a folder that was made anew"])
 def test_an_interrupted_close_closes_no_file_of_others(end, tmp_path, long_run):
-    """The numbers that it has closed are soon those of other files: a database's, say, which then fails with "disk I/O error"."""
+    """The numbers it closed soon belong to other files, such as a database, which would fail with "disk I/O error"."""
 
     def begin(place):
         state = Versioned()

@@ -1,4 +1,4 @@
-"""Moving here from AgentScope's modules is changing an import: the programs of its page on state, and states that its releases wrote.
+"""Moving here from AgentScope's modules is changing an import: the programs of its page, and states that it wrote.
 
 Model, formatter, memory, toolkit and agent of AgentScope are replaced by small scripted ones, on ``StateModule`` of
 this library. States that its own classes wrote are recorded below, and made anew if agentscope is installed.
@@ -430,7 +430,7 @@ def test_a_state_of_agentscope_goes_in_and_out_as_it_is(release, tmp_path):
 
 
 class TheirAgent:
-    """The part of an agent of AgentScope that holds its state, if AgentScope is not installed: its own methods, and none of ours."""
+    """The state-holding part of AgentScope's agent, if AgentScope is not installed: its own methods, none of ours."""
 
     def __init__(self, state: Any) -> None:
         self.__dict__["_module_dict"], self.__dict__["_attribute_dict"] = {}, {}

@@ -321,7 +321,7 @@ async def test_a_policy_of_the_repository_decides():
 
 @in_event_loop
 async def test_requests_on_one_session_object_that_load_and_save_at_once():
-    """The base is what a module has seen, not what the session object has: else the second request would undo the first."""
+    """The base is what a module has seen, not what the session has: else the second request would undo the first."""
     session = VersionedSession()
     session.repository.set_merge_policy("agent.memory.content", "append")
     await session.save_session_state("one", agent=Agent())

@@ -581,7 +581,7 @@ def gone(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def follow(runner: Runner, rng: Dice, operation: Operation) -> None:
-    """Take the moves of branches that a watch of this actor finds; if it was cut off, from the last one that was handled."""
+    """Take the moves of branches that this actor's watch finds; after a cut-off, from the last one that was handled."""
     actor = runner.actor.name
     followed = runner.model.followed.setdefault(actor, Followed(runner.actor.site))
     watch = runner.site.watches.pop(actor, None)
@@ -593,9 +593,9 @@ def follow(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 AGENT: dict[str, Kind] = table(
-    (commit, 8), (edit, 3), (refresh, 2), (discard, 1), (close, 1), (read, 1), (merge, 2), cherry_pick, revert, rebase, squash,
-    (undo, 2), redo, rollback, (reset, 2), restore, (fork, 3), fork_handle, tag, delete_tag, note, (delete, 2), rename, together,
-    lock, expiring, (run_task, 2), run_effect, run_parallel, clock, (other_handle, 2), secret, gone, (sequence, 2), transaction,
-    commit_with_tag, (commit_onto, 2), (record, 2), erase_records, follow, (index_meta, 2),
+    (commit, 8), (edit, 3), (refresh, 2), (discard, 1), (close, 1), (read, 1), (merge, 2), cherry_pick, revert, rebase,
+    squash, (undo, 2), redo, rollback, (reset, 2), restore, (fork, 3), fork_handle, tag, delete_tag, note, (delete, 2),
+    rename, together, lock, expiring, (run_task, 2), run_effect, run_parallel, clock, (other_handle, 2), secret, gone,
+    (sequence, 2), transaction, commit_with_tag, (commit_onto, 2), (record, 2), erase_records, follow, (index_meta, 2),
     always=("commit",),
 )  # fmt: skip

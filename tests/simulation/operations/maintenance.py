@@ -160,7 +160,7 @@ def clock(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 MAINTENANCE: dict[str, Kind] = table(
-    (gc, 4), (gc_in_slices, 2), gc_elsewhere, (prune, 2), (purge_branch, 2), purge_thoroughly, purge_path, expire, fsck, list_all, clock,
-    (index_meta, 2),
+    (gc, 4), (gc_in_slices, 2), gc_elsewhere, (prune, 2), (purge_branch, 2), purge_thoroughly, purge_path, expire, fsck,
+    list_all, clock, (index_meta, 2),
     always=("gc",),
 )  # fmt: skip

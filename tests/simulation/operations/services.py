@@ -280,7 +280,7 @@ async def forget(client: Client, rng: Dice, operation: Operation) -> None:
 
 
 async def take_turn(client: Client, rng: Dice, operation: Operation) -> None:
-    """A turn of a session of the session service: its state, messages and memory have the same words, or none of them has."""
+    """A turn of a session of the session service: its state, messages and memory have the same words, or none has."""
     word = client.world.word()
     operation.detail = f"turn {word}"
     sessions = client.services.sessions
@@ -358,8 +358,9 @@ async def wait_long(client: Client, rng: Dice, operation: Operation) -> None:
 
 
 SERVICE: dict[str, Kind] = table(
-    (save, 6), export, (retain, 3), (delete_state, 1), undo_session, (collect, 2), delete_user, (create, 2), (append, 4), get_session,
-    delete_session, (remember, 2), recall, forget, (several, 3), (take_turn, 4), check_turns, undo_turn, pause, wait_long,
+    (save, 6), export, (retain, 3), (delete_state, 1), undo_session, (collect, 2), delete_user, (create, 2),
+    (append, 4), get_session, delete_session, (remember, 2), recall, forget, (several, 3), (take_turn, 4), check_turns,
+    undo_turn, pause, wait_long,
     always=("save",),
 )  # fmt: skip
 
@@ -434,7 +435,10 @@ async def _request(
 
 
 def _has_deleted(world: World, request: Request | None) -> bool:
-    """Whether a request has deleted something: a deletion that found nothing may be done by a later attempt, before its client goes on."""
+    """Whether a request has deleted something.
+
+    A deletion that found nothing may be done by a later attempt, before its client goes on.
+    """
     assert request is not None
     return any(request.id.encode() in raw_of(stored) for stored in world.content.objects.values())
 
@@ -540,8 +544,8 @@ async def request_save(client: Client, rng: Dice, operation: Operation) -> None:
 
 
 SERVER: dict[str, Kind] = table(
-    (request_words, 4), (request_burst, 4), (request_create, 2), request_read, (request_deletion, 1), (request_deletion_of_all, 2),
-    (request_save, 2), pause, wait_long,
+    (request_words, 4), (request_burst, 4), (request_create, 2), request_read, (request_deletion, 1),
+    (request_deletion_of_all, 2), (request_save, 2), pause, wait_long,
     always=("request_create", "request_words"),
 )  # fmt: skip
 

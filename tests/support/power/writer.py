@@ -1,4 +1,4 @@
-"""The program whose power is cut: it commits, writes down what was acknowledged, closes and opens its store, and is killed.
+"""The program whose power is cut: it commits, writes down what was acknowledged, reopens its store, and is killed.
 
     python -m tests.support.power.writer FOLDER DURABILITY PLAN SABOTAGE SEED
 

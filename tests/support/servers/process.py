@@ -1,4 +1,4 @@
-"""`ServerProcess`, a real server that runs for the tests: in a folder of its own, without rights, and never left behind."""
+"""`ServerProcess`, a real server that runs for the tests: in its own folder, without rights, and never left behind."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def find_binary(what: str, *candidates: str | Path | None) -> Path:
             return Path(found).resolve()
     looked = ", ".join(str(candidate) for candidate in candidates if candidate is not None)
     raise RuntimeError(
-        f"{what} cannot be tested: no server was found (looked for {looked}); install the extra 'test', or the server itself"
+        f"{what} cannot be tested: no server was found (looked for {looked}); "
+        "install the extra 'test', or the server itself"
     )
 
 
 class ServerProcess:
-    """One server and its `folder`, which lies directly under the system's folder for temporary files: socket paths stay short.
+    """One server and its `folder`, directly under the system's temporary folder, so that socket paths stay short.
 
     Root starts it as `nobody`, who owns the folder. `close()` kills it and removes the folder; so does the end of this
     process.

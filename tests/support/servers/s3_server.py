@@ -215,7 +215,10 @@ class Connection(asyncio.Protocol):
     def answer(self, answer: Answer) -> None:
         status, body, etag = answer
         tag = f"ETag: {etag}\r\n" if etag else ""
-        head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n{tag}\r\n"
+        head = (
+            f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n"
+            f"Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n{tag}\r\n"
+        )
         self.transport.write(head.encode() + body)
 
 

@@ -1,4 +1,4 @@
-"""The calls that change something in the three services: what is there before, the call, and a look at all that there is."""
+"""The calls that change something in the three services: what is there before, the call, and a look at all there is."""
 
 from __future__ import annotations
 
