@@ -259,9 +259,7 @@ async def test_a_deletion_of_all_sessions_that_failed_midway_is_finished_by_the_
 
 
 @in_event_loop
-async def test_a_repeated_save_of_a_pruned_commit_is_answered_by_the_instance_that_knows_it_and_refused_by_another() -> (
-    None
-):
+async def test_a_repeated_save_of_a_pruned_commit_is_answered_by_its_instance_and_refused_by_another() -> None:
     store = Memory()
 
     async def save(http: httpx.AsyncClient, value: int, key: str, **headers: str) -> httpx.Response:
