@@ -22,6 +22,7 @@ from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
+from google.adk.platform import time as platform_time
 from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.database_session_service import DatabaseSessionService
@@ -197,6 +198,19 @@ async def test_a_configuration_chooses_events(service, config, expected):
     found = await service.get_session(**ANN, session_id="s", config=GetSessionConfig(**config))
     assert [event.timestamp for event in found.events] == expected
     assert found.last_update_time == 5
+
+
+@in_event_loop
+async def test_a_session_without_events_was_updated_when_it_was_made(service):
+    times = {"a": 200.5, "b": 100.25}
+    for id, time in times.items():
+        platform_time.set_time_provider(lambda time=time: time)
+        assert (await service.create_session(**ANN, session_id=id)).last_update_time == time
+    platform_time.set_time_provider(lambda: 300.0)
+    for id, time in times.items():
+        assert (await service.get_session(**ANN, session_id=id)).last_update_time == time
+    listed = (await service.list_sessions(**ANN)).sessions
+    assert {each.id: each.last_update_time for each in listed} == times
 
 
 @in_event_loop

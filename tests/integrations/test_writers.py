@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from versioned_state import Memory, Repository, Versioned
 from versioned_state.integrations.adapter import Adapter, Writers
 from versioned_state.repository.committing import OnMoved
 from versioned_state.state.branch import port
-from versioned_state.storage import Counting
+from versioned_state.storage import Counting, Faulty, InjectedFaultError
 
 
 @pytest.fixture
@@ -141,3 +142,38 @@ def test_a_closed_adapter_has_no_handles(tmp_path):
         assert not port.is_closed(states[0])
     assert port.is_closed(states[0])
     assert not list(tmp_path.rglob("*-wal"))  # no handle holds the store
+
+
+@pytest.mark.parametrize("leaves", ["an error", "a change", "a branch that others moved"])
+def test_a_handle_that_is_not_kept_is_closed(writers, leaves):
+    states: list[Versioned] = []
+
+    def edit(state: Versioned) -> None:
+        states.append(state)
+        if leaves == "a change":
+            state["left"] = 1
+        if leaves == "an error":
+            raise ZeroDivisionError
+
+    append(writers, "one")
+    with suppress(ZeroDivisionError):
+        writers.write("b", edit)
+    if leaves == "a branch that others moved":
+        assert not port.is_closed(states[0])
+        append(Writers(writers.repository), "two")
+        append(writers, "three")
+    assert port.is_closed(states[0])
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_no_handle_stays_open_if_one_of_two_branches_cannot_be_read(at):
+    store = Faulty(Memory())
+    writers = Writers(Repository(store))
+    states: list[Versioned] = []
+    for branch in "xy":
+        append(writers, "one", branch=branch)
+        writers.write(branch, states.append)
+    store.arm(at)
+    with pytest.raises(InjectedFaultError):
+        writers.write_together("xy", lambda _: None)
+    assert [port.is_closed(state) for state in states] == [True, at == 2]
