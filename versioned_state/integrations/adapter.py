@@ -6,11 +6,13 @@ Layer: integrations.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, Self, TypeVar
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import BranchMovedError, InvalidArgumentError
+from versioned_state.repository.committing import OnMoved
+from versioned_state.repository.history.commit import ROOT, Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.heads import unless_erased
@@ -28,6 +30,9 @@ _HANDLES: Final = 64
 _HANDLE_BYTES: Final = 8 << 20
 """How many handles an adapter keeps open, and their approximate bytes of memory."""
 
+_CHECKPOINT_BYTES: Final = 64 << 20
+"""The same bytes where handles keep values, of whose content they remember what was stored."""
+
 Place = KVStore | Repository | str | os.PathLike[str]
 """The place of an adapter's data: a store, a repository, or the URL or path of a store."""
 
@@ -42,12 +47,14 @@ class Adapter:
     Attributes:
         repository: everything the adapter stores, for ``log``, ``diff``, ``blame`` and the command line.
         writers: writes to its branches.
+        checkpoints: whole states as commits.
     """
 
     def __init__(self, place: Place, *, classes: TrustedModules = ()) -> None:
         self._own: KVStore | None = None
         self.repository: Final = self._opened(place, classes)
         self.writers: Final = Writers(self.repository)
+        self.checkpoints: Final = Checkpoints(self.repository)
 
     def _opened(self, place: Any, classes: TrustedModules) -> Repository:
         if isinstance(place, Repository):
@@ -70,6 +77,7 @@ class Adapter:
     def close(self) -> None:
         """Close the handles on branches, and the store, if this object opened it."""
         self.writers.close()
+        self.checkpoints.close()
         if self._own is not None:
             self._own.close()
 
@@ -146,6 +154,83 @@ class Writers:
                 raise
             close_handle(state)
         return self._open(branch)
+
+
+class _Whole(Versioned):
+    """The state that ``Checkpoints`` commits.
+
+    Attributes:
+        made: the keys and the tag of its last commit, which is the head.
+    """
+
+    made: tuple[Collection[str], str] | None = None
+
+
+class Checkpoints:
+    """Checkpoints on branches of a repository: commits of whole states, each with a tag. Safe for many threads.
+
+    The handles of the branches that were written last stay open, with the values of their last checkpoints: of the next
+    one, only the difference is encoded and compressed. The caller may change the values, which are not looked at again.
+    """
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository: Final = repository
+        self._handles: Handles[_Whole] = Handles(_HANDLES, _CHECKPOINT_BYTES, self._open)
+
+    def _open(self, branch: str) -> _Whole:
+        return _Whole(self._repository, branch=branch)
+
+    def close(self) -> None:
+        """Close the handles. Everything was committed."""
+        self._handles.close()
+
+    def find(self, tag: str | None) -> Commit | None:
+        """Return the checkpoint with a tag, or None if there is none."""
+        return None if tag is None else next(iter(self._repository.tags.get_many([tag]).values()), None)
+
+    def commit(
+        self,
+        branch: str,
+        values: Mapping[str, Any],
+        *,
+        message: str,
+        meta: Mapping[str, Any],
+        tag: str,
+        after: str | None,
+    ) -> None:
+        """Commit these values, and nothing else, and move the branch there, from wherever it stands.
+
+        Args:
+            tag: a tag for the commit, made with it in one step.
+            after: the tag of the checkpoint that it follows. If there is none, it is the first of a history.
+
+        Raises:
+            RefExistsError: there is such a tag.
+            StateError: nothing was committed.
+        """
+        follows_head = False
+        while True:
+            try:
+                with self._handles.handle(branch) as state:
+                    made, state.made = state.made, None
+                    for key in list(state) if made is None else made[0]:
+                        if key not in values:
+                            del state[key]
+                    state.update(values)
+                    follows_head = made is not None and made[1] == after
+                    state.commit(
+                        message,
+                        parent=state.head if follows_head else self.find(after) or ROOT,
+                        meta=meta,
+                        tag=tag,
+                        allow_empty=True,
+                        on_moved=OnMoved.REFUSE if follows_head else OnMoved.REPLACE,
+                    )
+                    state.made = values.keys(), tag
+                    return
+            except BranchMovedError:  # the handle is closed: the next one looks for the checkpoint before
+                if not follows_head:
+                    raise
 
 
 def check_trusted(repository: Repository, modules: Sequence[str]) -> None:

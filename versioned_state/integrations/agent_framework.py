@@ -32,10 +32,8 @@ from versioned_state.integrations.adapter import Adapter, Place, check_trusted
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.integrations.message_log import MessageLog
 from versioned_state.off_loop import off_loop
-from versioned_state.repository.history.commit import ROOT, Commit
+from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.branch_name import branch_name
-from versioned_state.services.calls.handles import close_handle
-from versioned_state.state.versioned import Versioned
 from versioned_state.values.codec.trust import TrustedModules
 from versioned_state.values.typed.registry import register
 from versioned_state.values.typed.tagged import Tagged
@@ -119,7 +117,7 @@ class VersionedCheckpointStorage(Adapter):
         """
 
         def load() -> WorkflowCheckpoint:
-            commit = self._commit(checkpoint_id)
+            commit = self.checkpoints.find(_tag(checkpoint_id))
             if commit is None:
                 raise WorkflowCheckpointException(f"there is no checkpoint {checkpoint_id!r:.80}")
             return self._checkpoint(commit)
@@ -168,11 +166,6 @@ class VersionedCheckpointStorage(Adapter):
         """
         return await off_loop(lambda: [str(commit.meta["checkpoint"]) for commit in self._commits(workflow_name)])
 
-    def _commit(self, checkpoint_id: str | None) -> Commit | None:
-        if checkpoint_id is None:
-            return None
-        return next(iter(self.repository.tags.get_many([_tag(checkpoint_id)]).values()), None)
-
     def _commits(self, workflow_name: str) -> list[Commit]:
         tags = self.repository.tags.iter_info(
             prefix=f"{_CHECKPOINTS}/",
@@ -183,14 +176,17 @@ class VersionedCheckpointStorage(Adapter):
         return [info.head for info in tags]
 
     def _save(self, checkpoint: WorkflowCheckpoint) -> None:
-        parent, tag = self._commit(checkpoint.previous_checkpoint_id), _tag(checkpoint.checkpoint_id)
-        meta = {key: getattr(checkpoint, name) for key, name in _IN_META.items()}
-        message = f"iteration {checkpoint.iteration_count}"
+        tag, previous = _tag(checkpoint.checkpoint_id), checkpoint.previous_checkpoint_id
         while True:
-            state = Versioned(self.repository, branch=self.branch(checkpoint.workflow_name))
             try:
-                state.update({name: getattr(checkpoint, name) for name in _IN_STATE})
-                state.commit(message, parent=parent or ROOT, meta=meta, tag=tag, allow_empty=True)
+                self.checkpoints.commit(
+                    self.branch(checkpoint.workflow_name),
+                    {name: getattr(checkpoint, name) for name in _IN_STATE},
+                    message=f"iteration {checkpoint.iteration_count}",
+                    meta={key: getattr(checkpoint, name) for key, name in _IN_META.items()},
+                    tag=tag,
+                    after=None if previous is None else _tag(previous),
+                )
             except RefExistsError:
                 self.repository.tags.delete_many([tag])  # saved again, under the same id
             except StateError as error:
@@ -199,8 +195,6 @@ class VersionedCheckpointStorage(Adapter):
                 ) from error
             else:
                 return
-            finally:
-                close_handle(state)
 
     def _checkpoint(self, commit: Commit) -> WorkflowCheckpoint:
         fields = dict(self.repository.snapshot(commit))

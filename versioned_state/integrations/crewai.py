@@ -27,10 +27,7 @@ from versioned_state.integrations.frameworks import check_version
 from versioned_state.integrations.message_log import MessageLog
 from versioned_state.integrations.model_adapter import ModelAdapter
 from versioned_state.off_loop import off_loop
-from versioned_state.repository.history.commit import ROOT, Commit
 from versioned_state.repository.names.branch_name import branch_name
-from versioned_state.services.calls.handles import close_handle
-from versioned_state.state.versioned import Versioned
 
 if TYPE_CHECKING:
     from crewai.flow.async_feedback.types import PendingFeedbackContext
@@ -82,21 +79,14 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
             raise InvalidArgumentError("a checkpoint of CrewAI must be a JSON object")
         checkpoint_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}_{uuid4().hex[:8]}"
         meta = {"checkpoint": checkpoint_id, "location": location, "branch": branch}
-        parent = None if parent_id is None else self._commit(location, parent_id)
-        state = Versioned(self.repository, branch=self.branch(location, branch))
-        try:
-            for key in set(state) - set(values):
-                del state[key]
-            state.update(values)
-            state.commit(
-                str(values.get("trigger") or "checkpoint"),
-                parent=parent or ROOT,
-                meta=meta,
-                tag=_tag(location, checkpoint_id),
-                allow_empty=True,
-            )
-        finally:
-            close_handle(state)
+        self._adapter.checkpoints.commit(
+            self.branch(location, branch),
+            values,
+            message=str(values.get("trigger") or "checkpoint"),
+            meta=meta,
+            tag=_tag(location, checkpoint_id),
+            after=None if parent_id is None else _tag(location, parent_id),
+        )
         return f"{location}#{checkpoint_id}"
 
     async def acheckpoint(self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main") -> str:
@@ -124,7 +114,7 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
         Raises:
             UnknownRevisionError: there is no checkpoint of that name.
         """
-        commit = self._commit(*self._parts(location))
+        commit = self._adapter.checkpoints.find(_tag(*self._parts(location)))
         if commit is None:
             raise UnknownRevisionError(location)
         return json.dumps(dict(self.repository.snapshot(commit)))
@@ -154,9 +144,6 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
         if self._files is not None:
             self._files.cleanup()
             self._files = None
-
-    def _commit(self, location: str, checkpoint_id: str) -> Commit | None:
-        return next(iter(self.repository.tags.get_many([_tag(location, checkpoint_id)]).values()), None)
 
     def _parts(self, location: str) -> tuple[str, str]:
         """Return the location and the id that the name of a checkpoint stands for."""
