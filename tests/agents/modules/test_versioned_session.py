@@ -28,6 +28,7 @@ from versioned_state.errors import (
     UnknownRevisionError,
     UnserializableValueError,
 )
+from versioned_state.state.branch import port
 from versioned_state.storage import Counting, Faulty, InjectedCrash, Memory as Store
 from versioned_state.storage.testing.writers import run_together
 
@@ -216,6 +217,28 @@ async def test_an_instance_may_change_during_a_save():
         await save
         with session.state("one") as state:
             assert state["memory"] == {"content": [Note([number])]}
+
+
+class Stubborn(Note):
+    """A note that cannot be copied."""
+
+    def __deepcopy__(self, memo: Any) -> Stubborn:
+        raise TypeError
+
+
+@in_event_loop
+async def test_a_save_of_one_module_leaves_the_others_as_they_were_saved():
+    session, memory, other = VersionedSession(), Memory(), Memory()
+    memory.register_state("content", lambda content: content, lambda content: content)
+    memory.content = [Stubborn(["saved"])]
+    await session.save_session_state("one", memory=memory)
+    memory.content[0].lines.append("not saved")
+    for number in range(2):
+        other.content.append(number)
+        await session.save_session_state("one", other=other)
+    with session.state("one") as state:
+        assert state["memory"]["content"] == [Stubborn(["saved"])]
+        assert state["other"]["content"] == [0, 1]
 
 
 # Saves beside others
@@ -445,6 +468,35 @@ async def test_a_save_costs_what_changed_whatever_the_length_of_the_memory():
     assert large.objects_read == 0
     assert large.objects_written <= small.objects_written + 2
     assert large.bytes_written < 2_000
+
+
+@in_event_loop
+async def test_the_saves_of_one_session_after_another_read_nothing_but_the_branch():
+    store = Counting(Store())
+    session, agent = VersionedSession(Repository(store)), Agent(content=messages(2_000))
+    await session.save_session_state("one", agent=agent)
+    for _ in range(2):
+        agent.memory.content += messages(2)
+        store.reset()
+        await session.save_session_state("one", agent=agent)
+        counts = store.reset()
+        assert (counts.round_trips, counts.objects_read) == (2, 0)
+
+
+@in_event_loop
+async def test_the_handles_of_eight_sessions_stay_open():
+    session = VersionedSession()
+    names = [str(number) for number in range(12)]
+    for name in names:
+        await session.save_session_state(name, memory=Memory([name]))
+    branches = {session.branch(name) for name in names}
+    gc.collect()
+    states = [each for each in gc.get_objects() if type(each) is Versioned and each.branch in branches]
+    assert sum(not port.is_closed(state) for state in states) == 8
+    for name in names:
+        await session.save_session_state(name, memory=Memory([name, "more"]))
+        with session.state(name) as state:
+            assert state["memory"]["content"] == [name, "more"]
 
 
 @in_event_loop

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from os import urandom
@@ -38,6 +38,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
+from versioned_state.state.branch import port
 from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, KVStore, Memory
@@ -51,6 +52,9 @@ _KEPT: Final = 4
 
 More than one, for a commit whose reply was lost, and for one branch name in several stores.
 """
+
+_HANDLES: Final = 8
+"""The most handles that stay open between saves, each with the states of its session."""
 
 Place = tuple[str, str]
 """A branch and the key of a module in it."""
@@ -133,6 +137,9 @@ class VersionedSession(SessionBase):
 
     def __init__(self, store: KVStore | Repository | None = None) -> None:
         super().__init__()
+        # The handles of the last saves by branch, with the names of the modules. A save takes its own out. Each of these
+        # calls on the dict is one step, so there is no lock that a fork could find held.
+        self._handles: dict[str, tuple[Versioned, set[str]]] = {}
         if isinstance(store, Repository):
             self.repository = store
         elif isinstance(store, KVStore) and not isinstance(store, Cache | Memory):
@@ -233,7 +240,7 @@ class VersionedSession(SessionBase):
 
     def _save(self, branch: str, saved: list[_Saved], meta: Mapping[str, Any]) -> Commit:
         def attempt(_: None) -> Commit:
-            with Versioned(self.repository, branch=branch) as state:
+            with self._handle(branch, {each.name for each in saved}) as state:
                 return self._save_to(state, saved, meta)
 
         with suppress(BranchMovedError):
@@ -242,6 +249,33 @@ class VersionedSession(SessionBase):
             raise BranchMovedError(
                 branch, expected=None, actual=state.head.id, remains="nothing was saved", hint="save again"
             )
+
+    @contextmanager
+    def _handle(self, branch: str, names: set[str]) -> Iterator[Versioned]:
+        """Run a block with a handle at the head of a session, in which the block assigns these keys.
+
+        It is that of the last save, if nobody else has moved the branch since. Then the saved states are in memory, in
+        the copies that were made of them. It must have had the same keys: a part of a copy that could not be copied
+        may have changed since, and a save of other modules would commit that.
+        """
+        state, known = self._handles.pop(branch, (None, names))
+        if state is not None:
+            handle = port.handle(state)
+            if known != names or handle.read_ref().stored != handle.ref.stored:
+                port.close(state, warning=False)
+                state = None
+        if state is None:
+            state = Versioned(self.repository, branch=branch)
+        try:
+            yield state
+        except BaseException:
+            port.close(state, warning=False)
+            raise
+        self._handles[branch] = state, names
+        for old in list(self._handles)[:-_HANDLES]:
+            dropped, _ = self._handles.pop(old, (None, names))
+            if dropped is not None:
+                port.close(dropped, warning=False)
 
     def _save_to(self, state: Versioned, saved: list[_Saved], meta: Mapping[str, Any]) -> Commit:
         for each in saved:
