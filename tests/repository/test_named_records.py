@@ -112,6 +112,9 @@ def test_pages_of_names(repository):
 
 def test_steps_beside_other_writers(repository):
     records = repository.records
+    assert records.create("new", {"n": 0})
+    assert not records.create("new", {"n": 7})
+    assert records.pop("new") == {"n": 0}
     assert records.setdefault("a", {"n": 0}) == {"n": 0}
     assert records.setdefault("a", {"n": 7}) == {"n": 0}
 

@@ -342,6 +342,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "branches.create": on(lambda room: room.repository.branches.create("new", "tag/0001")),
         "branches.delete": on(lambda room: room.repository.branches.delete("session/0001")),
         "branches.delete, with force": on(lambda room: room.repository.branches.delete("side", force=True)),
+        "branches.delete_with_inner": on(lambda room: room.repository.branches.delete_with_inner("side")),
         "branches.rename": on(lambda room: room.repository.branches.rename("side", "new")),
         "branches.deleted": on(lambda room: to_the_end(room.repository.branches.deleted())),
         "branches.compare": on(lambda room: to_the_end(room.repository.branches.compare())),
@@ -391,6 +392,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "records[name]": on(lambda room: room.repository.records["tag/0001"]),
         "records.update": on(lambda room: room.repository.records.update({"a": {"n": 1}, "b": {"n": 2}})),
         "records.setdefault": on(lambda room: room.repository.records.setdefault("a", {"n": 1})),
+        "records.create": on(lambda room: room.repository.records.create("a", {"n": 1})),
         "records.edit": on(
             lambda room: room.repository.records.edit("tag/0001", lambda found: {**(found or {}), "a": 1})
         ),

@@ -329,7 +329,12 @@ class Database:
         return move_ref(self.fence, ref, after, staging=staging, secure=secure, part=part)
 
     def move_together(
-        self, moves: Sequence[tuple[Ref, Commit | None]], *, action: str, origins: Mapping[str, Sequence[str]]
+        self,
+        moves: Sequence[tuple[Ref, Commit | None]],
+        *,
+        action: str,
+        origins: Mapping[str, Sequence[str]],
+        part: BatchPart = NOTHING,
     ) -> bool:
         """Do ``move`` for many refs in one batch.
 
@@ -337,25 +342,26 @@ class Database:
 
         Args:
             origins: by the name of a ref, the names by which its commit was found.
+            part: as for ``move``.
         """
         staging = Staging(self.objects)
-        expected: dict[str, bytes | None] = {}
-        puts: dict[str, bytes] = {}
-        deletes: list[str] = []
-        keep: list[Address] = []
+        expected: dict[str, bytes | None] = {**part.expected}
+        puts: dict[str, bytes] = {**part.puts}
+        deletes: list[str] = [*part.deletes]
+        keep: list[Address] = [*part.keep]
         for ref, commit in moves:
             raw = self.log_entry(ref, commit, action=action)
             log = staging.add(raw)
             time = read_entry(log, raw).time
-            part = batch_of(
+            one = batch_of(
                 ref, after_move(ref, _address_of(commit), log, changed=time, is_new=False, indexed=self.fence.enabled)
             )
-            expected.update(part.expected)
-            puts.update(part.puts)
+            expected.update(one.expected)
+            puts.update(one.puts)
             if commit is not None:
                 puts.update(self._sharing(ref, [commit.address], origins.get(ref.name, ())).puts)
-            deletes += part.deletes
-            keep += part.keep
+            deletes += one.deletes
+            keep += one.keep
 
         def secure(sweeps: int) -> None:
             for ref, commit in moves:

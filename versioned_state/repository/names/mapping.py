@@ -7,20 +7,23 @@ is looked up.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import (
     RefExistsError,
     StorageError,
+    StoreBusyError,
     UnknownOutcomeError,
     UnknownRevisionError,
     UnsupportedByStoreError,
 )
 from versioned_state.objects.address import Address, address_of
-from versioned_state.objects.keys import RefKind
+from versioned_state.objects.keys import GC, RefKind
 from versioned_state.records import dataclass, replace
+from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.resolve import comes_back, resolve
 from versioned_state.repository.names.syntax import parse_revision
@@ -36,6 +39,14 @@ DELETE: Final = "delete"
 
 _READ_AT_ONCE: Final = 256
 """Commits of one read of the store, when refs are listed with their commits."""
+
+AT_ONCE: Final = 4096
+"""Refs of one batch. A gc at work is told of as many new heads and entries at most."""
+
+ATTEMPTS: Final = 100
+
+_NO_ORIGINS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
+_PLURAL: Final = {"branch": "branches", "tag": "tags"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,7 @@ class Refs(Mapping[str, Commit]):
     def _repr_html_(self) -> str:
         from versioned_state.repository.shown import notebook
 
-        return notebook.refs("branches" if self._kind == "branch" else "tags", self.iter_info(limit=notebook.ROWS + 1))
+        return notebook.refs(_PLURAL[self._kind], self.iter_info(limit=notebook.ROWS + 1))
 
     def __getitem__(self, name: str) -> Commit:
         ref, commit = self._database.read_head(self._kind, name)
@@ -199,6 +210,49 @@ class Refs(Mapping[str, Commit]):
             check(ref, head)
             if self._move(ref, None, action=action) is not None:
                 return head
+
+    # Many at once
+
+    def _delete_together(
+        self, names: Iterable[str], gone_with: Callable[[Sequence[str]], BatchPart] = lambda _: NOTHING
+    ) -> list[str]:
+        """Delete those of some refs that exist, up to ``AT_ONCE`` in one batch. Returns their names.
+
+        Args:
+            gone_with: returns what goes with some of them, in the same batch.
+        """
+        most = self._database.store.max_expected
+        at_once = AT_ONCE if most is None else max(1, most - self._database.fence.enabled)
+        found: dict[str, None] = {}
+        rest = iter(names)
+        while some := list(islice(rest, at_once)):
+            for attempt in range(ATTEMPTS):
+                refs = [ref for ref in self._database.refs(self._kind, some) if ref.head is not None]
+                found.update((ref.name, None) for ref in refs)
+                if not refs or self._move_together([(ref, None) for ref in refs], action=DELETE, part=gone_with(some)):
+                    break
+                backoff(attempt)  # others moved one of them; or the reply was lost, and the next look shows the outcome
+            else:
+                raise StoreBusyError(f"others keep changing these {_PLURAL[self._kind]}", hint="try again")
+        return list(found)
+
+    def _move_together(
+        self,
+        moves: Sequence[tuple[Ref, Commit | None]],
+        *,
+        action: str,
+        origins: Mapping[str, Sequence[str]] = _NO_ORIGINS,
+        part: BatchPart = NOTHING,
+    ) -> bool:
+        """Move refs in one batch. Returns False if others moved one of them, or if the reply was lost."""
+        try:
+            return self._database.move_together(moves, action=action, origins=origins, part=part)
+        except UnknownOutcomeError as error:
+            try:
+                self._database.store.get(GC)  # is the store there, so that the next look shows the outcome?
+            except StorageError as failure:
+                raise error from failure
+            return False
 
     # Moves whose reply was lost
 

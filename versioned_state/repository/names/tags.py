@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.arguments import list_of, string
@@ -13,16 +11,14 @@ from versioned_state.errors import (
     LimitExceededError,
     MissingObjectError,
     RefExistsError,
-    StorageError,
     StoreBusyError,
-    UnknownOutcomeError,
 )
-from versioned_state.objects.keys import GC, ref_key
+from versioned_state.objects.keys import ref_key
 from versioned_state.records import dataclass
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import MAX_TEXT, Commit
 from versioned_state.repository.names.listing import Listing, Order, RefInfo
-from versioned_state.repository.names.mapping import DELETE, Refs, check_conditions
+from versioned_state.repository.names.mapping import AT_ONCE, ATTEMPTS, Refs, check_conditions
 from versioned_state.repository.refs.ref import BatchPart, Ref, batch_of, check_name, iter_refs
 from versioned_state.repository.refs.reflog import CREATE, LogEntry
 from versioned_state.repository.refs.shared import write_shared
@@ -32,13 +28,6 @@ if TYPE_CHECKING:
 
 _ANNOTATED: Final = "tag: "
 """The beginning of the action in the log entry that created an annotated tag; the message follows."""
-
-_AT_ONCE: Final = 4096
-"""Tags of one batch. A gc at work is told of as many new heads and entries at most."""
-
-_ATTEMPTS: Final = 100
-
-_NO_ORIGINS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,25 +153,11 @@ class Tags(Refs):
             StorageError: some of the batches may have been done. The same call again deletes the rest.
         """
         wanted = dict.fromkeys(list_of("names", names))
-        store = self._database.store
         if prefix is not None:
             string("prefix", prefix)
             start = ref_key("tag", "")
-            wanted.update((key.removeprefix(start), None) for key in store.keys(start + prefix))
-        most = store.max_expected
-        at_once = _AT_ONCE if most is None else max(1, most - self._database.fence.enabled)
-        found: dict[str, None] = {}
-        rest = iter(wanted)
-        while some := list(islice(rest, at_once)):
-            for attempt in range(_ATTEMPTS):
-                refs = [ref for ref in self._database.refs("tag", some) if ref.head is not None]
-                found.update((ref.name, None) for ref in refs)
-                if not refs or self._move_together([(ref, None) for ref in refs], action=DELETE):
-                    break
-                backoff(attempt)  # others moved one of them; or the reply was lost, and the next look shows the outcome
-            else:
-                raise StoreBusyError("others keep changing these tags", hint="try again")
-        return list(found)
+            wanted.update((key.removeprefix(start), None) for key in self._database.store.keys(start + prefix))
+        return self._delete_together(wanted)
 
     def copy(self, prefix: str, to: str) -> dict[str, Commit]:
         """Make a tag for each one whose name begins with a prefix: at the same commit, with ``to`` as its prefix.
@@ -200,19 +175,17 @@ class Tags(Refs):
         string("to", to)
         database = self._database
         made: dict[str, Commit] = {}
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             found = {to + each.name.removeprefix(prefix): each for each in iter_refs(database.store, "tag", prefix)}
-            if len(found) > _AT_ONCE:
-                raise LimitExceededError(
-                    f"a copy of {len(found):,} tags", limit=_AT_ONCE, remains="nothing was changed"
-                )
+            if len(found) > AT_ONCE:
+                raise LimitExceededError(f"a copy of {len(found):,} tags", limit=AT_ONCE, remains="nothing was changed")
             for name in found:
                 check_name("tag", name)
             check_conditions(database, len(found), "tags.copy")
             try:
                 commits = database.commits.read_many(self._head(ref) for ref in found.values())
             except MissingObjectError:  # purge has moved them since they were listed
-                if attempt == _ATTEMPTS - 1:
+                if attempt == ATTEMPTS - 1:
                     raise
                 database.fence.refresh()
                 continue
@@ -232,23 +205,6 @@ class Tags(Refs):
                 return made
             backoff(attempt)
         raise StoreBusyError("others keep changing these tags", hint="try again")
-
-    def _move_together(
-        self,
-        moves: Sequence[tuple[Ref, Commit | None]],
-        *,
-        action: str,
-        origins: Mapping[str, Sequence[str]] = _NO_ORIGINS,
-    ) -> bool:
-        """Move tags in one batch. Returns False if others moved one of them, or if the reply was lost."""
-        try:
-            return self._database.move_together(moves, action=action, origins=origins)
-        except UnknownOutcomeError as error:
-            try:
-                self._database.store.get(GC)  # is the store there, so that the next look shows the outcome?
-            except StorageError as failure:
-                raise error from failure
-            return False
 
     def annotation(self, name: str) -> Annotation | None:
         """Return the annotation of a tag, or None if it has none. Cost: two reads. Raises ``UnknownRevisionError``.

@@ -151,6 +151,14 @@ class Records(MutableMapping[str, dict[str, Any]]):
                 return self._read(key, stored)
         raise _busy(name)
 
+    def create(self, name: str, values: Mapping[str, Any]) -> bool:
+        """Write a record unless there is one of that name, in one atomic step. Returns whether it was written.
+
+        Cost: one request. Raises as ``update``.
+        """
+        key = _key(name)
+        return replace_record(self._store, key, None, write_named(key, values))
+
     def edit(
         self, name: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any] | None]
     ) -> dict[str, Any] | None:
