@@ -72,6 +72,14 @@ class Handles(Generic[H]):
         with self._lock:
             return self._pop(branch) if branch in self._idle else None
 
+    def take_oldest(self) -> H | None:
+        """Take the handle that was used longest ago, if no more may stay open, or None.
+
+        It belongs to the caller, who may use it for another branch.
+        """
+        with self._lock:
+            return self._pop(next(iter(self._idle))) if len(self._idle) >= self._limit else None
+
     def give(self, branch: str, state: H) -> None:
         """Keep a handle for the next call."""
         self._keep(branch, state)

@@ -169,6 +169,17 @@ class BranchHandle:
             raise UncommittedChangesError(call, paths)
         return staged
 
+    def turn_to(self, branch: str) -> None:
+        """Take a position on another branch, as a new handle on it would. No value may be loaded, and no change staged.
+
+        Cost: a read or two; and the encoder and its caches stay.
+        """
+        ref, head = self.repository.database.read_head("branch", branch)
+        root = self.repository.database.commits.read(ROOT_ADDRESS)
+        self.position = HandlePosition(branch, ref, root if head is None else head)
+        self.worktree.tree = self.head.tree
+        self.worktree.mark_stored(ref.sweeps)
+
     def begin(self, at: Commit, *, origin: str) -> None:
         """Create the branch at a commit of another branch and move there, before any value is loaded.
 
