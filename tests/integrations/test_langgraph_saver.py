@@ -6,6 +6,7 @@ import asyncio
 import operator
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -395,6 +396,46 @@ def check_writers(saver: VersionedSaver, names: Any, count: int) -> None:
         for each, before in zip(own, [*own[1:], None], strict=True):
             assert each.pending_writes == [(name, "by", name)]
             assert each.parent_config == (None if before is None else before.config)
+
+
+# Requests
+
+
+def test_what_a_call_asks_of_the_store():
+    store = Counting(Memory())
+    with VersionedSaver(store) as saver:
+
+        def requests(call: Callable[..., Any], *given: Any) -> int:
+            store.reset()
+            call(*given)
+            return store.counts.round_trips
+
+        put(saver, config("0"), {"n": 0})  # reads the root commit, which every store has
+        at = config()
+        for expected in (2, 1, 1):
+            assert requests(put, saver, at, {"n": expected}) == expected
+            at = got(saver, config()).config
+            assert requests(saver.put_writes, at, [("n", expected)], "task") == 1
+        assert requests(saver.get_tuple, config()) == 3
+        assert requests(saver.delete_thread, "1") == 4
+        assert saver.get_tuple(config()) is None
+
+
+def test_a_thread_that_others_erase_meanwhile_begins_anew():
+    store = Memory()
+    with VersionedSaver(store) as saver:
+        long = [HumanMessage(f"message {n} " * 20, id=str(n)) for n in range(100)]
+        at = put(saver, config(), {"messages": long})
+        other = Repository(store)
+        other.branches.delete_with_inner(saver.branch("1"))
+        other.gc(expire=timedelta(0))
+        put(saver, config("2"), {"n": 1})  # the saver learns of the sweep
+        at = put(saver, at, {"messages": long}, step=1)
+        found = saver.get_tuple(config())
+        assert found is not None
+        assert found.config == at
+        assert found.checkpoint["channel_values"] == {"messages": long}
+    assert Repository(store).fsck().ok
 
 
 # Listing

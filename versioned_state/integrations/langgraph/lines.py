@@ -26,7 +26,13 @@ from operator import itemgetter
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-from versioned_state.errors import BranchMovedError, RefExistsError, StoreBusyError, UnknownRevisionError
+from versioned_state.errors import (
+    BranchMovedError,
+    MissingObjectError,
+    RefExistsError,
+    StoreBusyError,
+    UnknownRevisionError,
+)
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import Staging
 from versioned_state.repository.database import Database, Publication, backoff
@@ -35,10 +41,11 @@ from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit, meta
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
-from versioned_state.services.calls.handles import Handles
+from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.locks import Locks
-from versioned_state.state.versioned import Versioned
+from versioned_state.state.branch.contents import ContentHandle
 from versioned_state.values.encode.inline import InlineEncoder
+from versioned_state.values.keys import USER, namespace_prefix, user_key
 
 PREFIX: Final = "langgraph"
 ID: Final = "checkpoint_id"
@@ -53,6 +60,9 @@ _REST_MARK: Final = InlineEncoder().encode_inline(REST, "meta")
 
 LARGE: Final = "langgraph"
 """The namespace of a state that has what is too large for the meta of a commit."""
+
+_LARGE_PREFIX: Final = namespace_prefix(LARGE)
+_LARGE_KEY: Final = _LARGE_PREFIX + user_key(REST)
 
 _FORK: Final = "fork"
 _ATTEMPTS: Final = 1000
@@ -239,29 +249,25 @@ def checkpoint_at(commit: Commit, read: Callable[[Address], Commit]) -> tuple[st
     return id, commit
 
 
-class LineState(Versioned):
-    """The state at the end of a branch of a line.
+class LineHandle(ContentHandle):
+    """A handle on a branch of a line."""
 
-    Attributes:
-        made: the last checkpoint that it has committed: the commit, the id, and the keys of the content.
-    """
-
-    made: tuple[Commit, str, Collection[str]] | None = None
+    def __init__(self, repository: Repository, branch: str) -> None:
+        super().__init__(repository, branch, (USER, _LARGE_PREFIX))
+        self._made: tuple[Commit, str] | None = None  # the last checkpoint that it has committed, and its id
 
     @property
     def checkpoint(self) -> str | None:
         """The id of the checkpoint that is the head."""
-        head, made = self.head, self.made
+        head, made = self.head, self._made
         return made[1] if made is not None and made[0] is head else checkpoint_id(head)
 
-    def replace(self, values: Mapping[str, Any]) -> None:
-        """Make these values the content."""
-        made = self.made
-        for key in list(self) if made is None or made[0] is not self.head else made[2]:
-            if key not in values:
-                del self[key]
-        for key, value in values.items():
-            self[key] = value
+    def put(self, id: str, content: Content, options: Mapping[str, Any]) -> None:
+        """Commit a checkpoint. Raises as ``commit``."""
+        values = {user_key(key): value for key, value in content.values.items()}
+        if content.large is not None:
+            values[_LARGE_KEY] = content.large
+        self._made = self.commit(values, **options), id
 
 
 class Lines:
@@ -270,13 +276,21 @@ class Lines:
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         self.database: Database = repository.database
-        self._handles: Handles[LineState] = Handles(_HANDLES, _HANDLE_BYTES, self._open)
+        self._handles: Handles[LineHandle] = Handles(_HANDLES, _HANDLE_BYTES, self._open)
         self._locks = Locks()
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._guard = Lock()
 
-    def _open(self, branch: str) -> LineState:
-        return LineState(self.repository, branch=branch)
+    def _open(self, branch: str) -> LineHandle:
+        handle = self._handles.take_oldest()
+        if handle is None:
+            return LineHandle(self.repository, branch)
+        try:
+            handle.turn_to(branch)
+        except BaseException:
+            close_handle(handle)
+            raise
+        return handle
 
     def close(self) -> None:
         """Close the handles. Everything was committed."""
@@ -366,28 +380,42 @@ class Lines:
         """Commit a checkpoint onto its parent.
 
         Args:
-            options: of ``Versioned.commit``.
+            options: of ``ContentHandle.commit``.
         """
-        branch = line.branch
         self._keep_ids(line)
-        with self._locks.held(branch):
+        with self._locks.held(line.branch):
+            is_again = False
             for attempt in range(_ATTEMPTS):
                 try:
-                    with self._handles.handle(branch) as state:
-                        head = state.checkpoint
-                        if head != parent or (head is not None and id <= head):
-                            # the handle is closed: it may stand on a commit that is no longer the head
-                            raise _AsideError
-                        _commit(state, id, content, options)
+                    if self._put_next(line, id, parent, content, options):
                         return
-                except (_AsideError, BranchMovedError):
-                    pass
-                with suppress(BranchMovedError):
-                    if self._put_aside(line, id, parent, content, options):
-                        return
+                    with suppress(BranchMovedError):
+                        if self._put_aside(line, id, parent, content, options):
+                            return
+                except MissingObjectError:
+                    # Others have erased what the handle relied on. It is closed, and a new one does not.
+                    if is_again:
+                        raise
+                    is_again = True
                 if attempt:
                     backoff(attempt)
             raise _busy(line)
+
+    def _put_next(self, line: Line, id: str, parent: str | None, content: Content, options: dict[str, Any]) -> bool:
+        """Commit a checkpoint that follows the newest one.
+
+        Returns False if it does not: then nothing was done, and the handle, which may stand on a commit that is no
+        longer the head, is closed.
+        """
+        try:
+            with self._handles.handle(line.branch) as handle:
+                head = handle.checkpoint
+                if head != parent or (head is not None and id <= head):
+                    raise _AsideError
+                handle.put(id, content, options)
+        except (_AsideError, BranchMovedError):
+            return False
+        return True
 
     def _keep_ids(self, line: Line) -> None:
         """Record the ids of a line beside its branch, if the name of the branch has only the hash of one."""
@@ -408,10 +436,10 @@ class Lines:
             with suppress(RefExistsError):
                 self.repository.branches.create(_fork(branch, newest), at)
         target = branch if is_newest or id == newest else _fork(branch, id)
-        with self._handles.handle(target) as state:
-            if target == branch and head is not None and state.head != head:
-                raise BranchMovedError(branch, expected=head.id, actual=state.head.id)
-            _commit(state, id, content, {**options, "parent": onto})
+        with self._handles.handle(target) as handle:
+            if target == branch and head is not None and handle.head != head:
+                raise BranchMovedError(branch, expected=head.id, actual=handle.head.id)
+            handle.put(id, content, {**options, "parent": onto})
         with self._guard:
             self._known.pop(branch, None)  # the checkpoint may be one that was put again
         return True
@@ -426,13 +454,9 @@ class Lines:
     def delete(self, thread: str) -> None:
         """Delete a thread, with its subgraphs and all writes."""
         root = Line(thread).branch
-        branches = self.repository.branches
         with self._locks.held(root):
-            for name in [root, *(info.name for info in branches.iter_info(prefix=root + "/"))]:
+            for name in dict.fromkeys([root, *self.repository.branches.delete_with_inner(root)]):
                 self._forget(name)
-                with suppress(UnknownRevisionError):
-                    branches.delete(name, force=True)
-            self.repository.records.delete_many([root], prefix=root + "/")
 
     def keep(self, line: Line, wanted: Callable[[dict[str, Commit]], Collection[str]]) -> set[str]:
         """Delete all checkpoints of a line but some. Returns the ids of the deleted ones.
@@ -550,19 +574,6 @@ class Lines:
                     return
                 backoff(attempt)
             raise _busy(target)
-
-
-def _commit(state: LineState, id: str, content: Content, options: dict[str, Any]) -> None:
-    """Commit a checkpoint at the end of a branch, if the branch is where the handle saw it.
-
-    Raises ``BranchMovedError``.
-    """
-    state.replace(content.values)
-    if content.large is not None:
-        state.namespace(LARGE)[REST] = content.large
-    elif not facts_of(state.head):
-        state.namespace(LARGE).pop(REST, None)
-    state.made = state.commit(allow_empty=True, on_moved="refuse", **options), id, content.values.keys()
 
 
 def _earlier(commit: Commit) -> list[Address]:

@@ -76,7 +76,8 @@ class Writes:
             there.update((write[0], write) for write in new if write[0] < 0 or write[0] not in there)
             return {**found, _WRITES: list(there.values())}
 
-        self._records.edit(name, added)
+        if not self._records.create(name, record):  # most often they are the first of their task
+            self._records.edit(name, added)
 
     def of(self, line: Line, checkpoint: str) -> list[PendingWrite]:
         """Return the writes of a checkpoint, in the order in which a run applies them. Cost: one request."""
