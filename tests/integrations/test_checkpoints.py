@@ -1,4 +1,4 @@
-"""``Checkpoints``: whole states as commits, by handles that stay open with their values. What a new handle would do, they do."""
+"""``Checkpoints``: whole states as commits, by handles that stay open, and do what a new handle would."""
 
 from __future__ import annotations
 

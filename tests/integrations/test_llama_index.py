@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -214,6 +215,18 @@ async def test_a_page_reads_its_messages_and_no_others():
     found = await VersionedDBChatStore(counting).get_messages("ann", None, limit=4, offset=998)
     assert [message.content.split()[0] for message in found] == ["998", "999", "1000", "1001"]
     assert counting.counts.bytes_read < 10_000
+
+
+@in_event_loop
+async def test_a_memory_is_deleted_unread():
+    store = Memory()
+    texts = [Random(number).randbytes(50).hex() for number in range(500)]
+    await VersionedDBChatStore(store).add_messages("ann", [ChatMessage(text) for text in texts])
+    counting = Counting(store)
+    chat = VersionedDBChatStore(counting)
+    await chat.delete_messages("ann")
+    assert counting.counts.bytes_read < 5_000
+    assert await chat.get_messages("ann") == []
 
 
 @in_event_loop

@@ -97,7 +97,7 @@ class VersionedChatStore(_Kept, BaseChatStore):  # type: ignore[misc, unused-ign
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
         """Delete the messages and the key, and return them. Returns None if there is no such key."""
         found = self._log.delete(self.branch(key))
-        return None if found is None else _messages(found)
+        return None if found is None else _messages(found.get(MESSAGES, []))
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
         """Delete a message and return it. Returns None if there is none."""

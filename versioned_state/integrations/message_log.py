@@ -153,10 +153,13 @@ class MessageLog:
 
         self._writers.write(target, begin)
 
-    def delete(self, branch: str) -> list[Any] | None:
-        """Delete a branch and return its messages, or None if there was none. Its reflog keeps it until it expires."""
+    def delete(self, branch: str) -> Snapshot | None:
+        """Delete a branch and return its last content, or None if there was none. Its reflog keeps it until it expires.
+
+        Reads no messages.
+        """
         try:
-            return _messages(None, self._repository.snapshot(self._repository.branches.delete(branch, force=True)))
+            return self._repository.snapshot(self._repository.branches.delete(branch, force=True))
         except UnknownRevisionError:
             return None
 
