@@ -137,8 +137,8 @@ class VersionedSession(SessionBase):
 
     def __init__(self, store: KVStore | Repository | None = None) -> None:
         super().__init__()
-        # The handles of the last saves by branch, with the names of the modules. A save takes its own out. Each of these
-        # calls on the dict is one step, so there is no lock that a fork could find held.
+        # The handles of the last saves by branch, with the names of the modules. A save takes its own out. Each of
+        # these calls on the dict is one step, so there is no lock that a fork could find held.
         self._handles: dict[str, tuple[Versioned, set[str]]] = {}
         if isinstance(store, Repository):
             self.repository = store
