@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
@@ -48,8 +48,15 @@ _INTERNAL: Final = frozenset(
 """Attributes of a commit for the layers of this library, which completion does not offer."""
 
 
+class _Stored:
+    """The tree of a commit as its bytes have it, until ``tree`` is used: count and top, then None."""
+
+    __slots__ = ("_stored_tree",)
+    _stored_tree: Any
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Commit:
+class Commit(_Stored):
     """A commit. Two commits are equal if their ids are.
 
     Attributes:
@@ -142,6 +149,25 @@ class Commit:
         """``time`` as a datetime, UTC."""
         return datetime.fromtimestamp(self.time // 1_000_000, UTC).replace(microsecond=self.time % 1_000_000)
 
+    if not TYPE_CHECKING:  # which would believe in any attribute
+
+        def __getattr__(self, name):
+            """Decode the tree at its first use, while its slot is not set: walks of history look at few, and it takes half the time of a commit.
+
+            Raises ``CorruptObjectError``.
+            """
+            if name != "tree":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            stored = self._stored_tree
+            if stored is not None:
+                try:
+                    tree = read_tree(Shape.MAP, stored)
+                except (ValueError, TypeError, msgpack.UnpackException) as error:
+                    raise _damaged(self.address, error) from error
+                object.__setattr__(self, "tree", tree)
+                object.__setattr__(self, "_stored_tree", None)  # after the tree: another thread may be here
+            return object.__getattribute__(self, "tree")
+
     def __repr__(self) -> str:
         by = "" if self.author is None else f" by {self.author}"
         return f"<Commit {self.short} {self.message!r}{by}{self._meta_names()}>"
@@ -164,42 +190,12 @@ class Commit:
 
 
 _Draft: Any = dataclass(slots=True, eq=False, repr=False)(
-    type("_Draft", (), {"__annotations__": dict.fromkeys(Commit.__match_args__, "Any")})
+    type("_Draft", (_Stored,), {"__slots__": (), "__annotations__": dict.fromkeys(Commit.__match_args__, "Any")})
 )
 """A commit that is not frozen yet.
 
 A frozen instance takes three times as long to make, since each field goes through ``__setattr__``.
 """
-
-
-_slot: Any = vars(Commit)["tree"]
-
-
-def _tree_of(commit: Commit) -> Tree:
-    """Return the tree of a commit, decoded at the first access.
-
-    Walks of history look at few trees, and decoding one takes half the time of decoding a commit. Raises
-    ``CorruptObjectError``.
-    """
-    tree = _slot.__get__(commit)
-    if type(tree) is list:
-        try:
-            tree = read_tree(Shape.MAP, tree)
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise _damaged(commit.address, error) from error
-        _slot.__set__(commit, tree)
-    return tree  # type: ignore[no-any-return]
-
-
-type.__setattr__(Commit, "tree", property(_tree_of, _slot.__set__))
-
-
-def _commit_of(address: Address, stored: _Fields, signature: bytes | None) -> Commit:
-    """Return the commit of these fields."""
-    commit: Any = _Draft(address, *stored, (), False, signature)
-    commit.__class__ = Commit
-    made: Commit = commit
-    return made
 
 
 def new_commit(
@@ -241,7 +237,9 @@ def new_commit(
     signature = None if sign is None else sign(raw)
     if signature is not None:
         raw = raw[:1] + _SIGNED[raw[1:2]] + raw[2:] + _SIGNATURE_HEADER + signature
-    return _commit_of(address_of(raw), stored, signature), raw
+    commit: Any = _Draft(address_of(raw), *stored, (), False, signature)
+    commit.__class__ = Commit
+    return commit, raw
 
 
 def _check_length(what: str, text: str) -> None:
@@ -339,8 +337,13 @@ def read_commit(address: Address, raw: bytes) -> Commit:
             raise ValueError("its place in history, or its time, cannot be")
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise _damaged(address, error) from error
-    stored: Any = (addresses, time, author, message, generation, [count, top], height, merge_height, jump, meta, tag)
-    return _commit_of(address, stored, signature)
+    place = (generation, None, height, merge_height, jump)
+    commit: Any = _Draft(address, addresses, time, author, message, *place, meta, tag, (), False, signature)
+    del commit.tree  # which its first use decodes
+    commit._stored_tree = [count, top]
+    commit.__class__ = Commit
+    made: Commit = commit
+    return made
 
 
 def _damaged(address: Address, error: Exception) -> CorruptObjectError:
