@@ -1,4 +1,4 @@
-"""Names of packages and modules that load modules when they are first used. Beneath all layers."""
+"""Names, modules and attributes that are loaded or made when they are first used. Beneath all layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, Self, TypeVar, overload
+
+T = TypeVar("T")
 
 
 def lazy_names(
@@ -65,3 +67,27 @@ class LazyModule:
     def __getattr__(self, attribute: str) -> Any:
         module = self._namespace[self._name] = import_module(self._module)
         return getattr(module, attribute)
+
+
+class made_once(Generic[T]):  # noqa: N801 - a decorator, as property is
+    """An attribute that is made when it is first used.
+
+    Threads that meet there get one object, which ``functools.cached_property`` promises no longer since Python 3.12.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object, owner: type) -> Self | T:
+        if instance is None:
+            return self
+        made: T = instance.__dict__.setdefault(self._name, self._make(instance))
+        return made

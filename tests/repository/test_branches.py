@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 
@@ -646,3 +647,17 @@ def test_a_message_is_as_long_as_a_commits_and_takes_any_character(repository):
         repository.tags.create("v2", message="é" * 32_768 + "x")
     repository.tags.create("v3", message="half \ud800 tag: of it")
     assert repository.tags.annotation("v3").message == "half \ud800 tag: of it"
+
+
+@pytest.mark.parametrize("name", ["branches", "tags", "notes", "records"])
+def test_threads_that_meet_at_the_first_use_get_one_object(name, monkeypatch):
+    both = threading.Barrier(2)
+    make = vars(Repository)[name]._make
+    monkeypatch.setattr(vars(Repository)[name], "_make", lambda repository: (both.wait(5), make(repository))[1])
+    repository, found = Repository(), []
+    threads = [threading.Thread(target=lambda: found.append(getattr(repository, name))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] is found[1] is getattr(repository, name)

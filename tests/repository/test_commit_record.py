@@ -14,6 +14,7 @@ from versioned_state.objects.address import address_of
 from versioned_state.repository.history import commit as module
 from versioned_state.repository.history.commit import ROOT, Commit, new_commit, read_commit
 from versioned_state.values.trees.nodes import Shape
+from versioned_state.values.trees.references import read_tree
 from versioned_state.values.trees.tree import Tree
 
 TREE = Tree(Shape.MAP, 3, b"t" * 24)
@@ -34,14 +35,20 @@ def decoded() -> Commit:
 def decodings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The trees that were decoded since."""
     found: list[object] = []
-    monkeypatch.setattr(module, "read_tree", lambda shape, stored: (found.append(stored), TREE)[1])
+
+    def read(shape: Shape, stored: object) -> Tree:
+        found.append(stored)
+        return TREE
+
+    monkeypatch.setattr(module, "read_tree", read)
     return found
 
 
 def test_a_tree_is_decoded_when_it_is_used_and_once(decodings):
     commit = undecoded()
     assert (commit.message, commit.tag, commit.height, repr(commit)) == ("one", "first", 1, repr(MADE))
-    assert commit == MADE and hash(commit) == hash(MADE)
+    assert commit == MADE
+    assert hash(commit) == hash(MADE)
     assert decodings == []
     assert commit.tree is commit.tree
     assert decodings == [[3, b"t" * 24]]
@@ -62,7 +69,8 @@ RECORDS = pytest.mark.parametrize("make", [lambda: MADE, decoded, undecoded], id
 )
 def test_a_copy_has_every_field(make, again):
     found = again(make())
-    assert type(found) is Commit and found == MADE
+    assert type(found) is Commit
+    assert found == MADE
     assert {each.name: getattr(found, each.name) for each in fields(found)} == {
         each.name: getattr(MADE, each.name) for each in fields(MADE)
     }
@@ -96,12 +104,18 @@ def test_a_damaged_tree_is_an_error_each_time():
 
 
 def test_threads_that_meet_at_the_first_use_find_one_tree(monkeypatch):
-    read, both = module.read_tree, threading.Barrier(2)
-    monkeypatch.setattr(module, "read_tree", lambda *stored: (both.wait(5), read(*stored))[1])
+    both = threading.Barrier(2)
+
+    def read(shape: Shape, stored: list[object]) -> Tree:
+        both.wait(5)
+        return read_tree(shape, stored)
+
+    monkeypatch.setattr(module, "read_tree", read)
     commit, found = undecoded(), []
     threads = [threading.Thread(target=lambda: found.append(commit.tree)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [TREE, TREE] and commit.tree == TREE
+    assert found == [TREE, TREE]
+    assert commit.tree == TREE

@@ -9,10 +9,8 @@ itself, and the raw bytes alone determine the segments.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Final, Self
-
-from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Self
 
 from versioned_state.errors import LimitExceededError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind
@@ -63,10 +61,23 @@ class _Codecs(threading.local):
     Threads must not share them, and making one for each object would cost too much.
     """
 
-    def __init__(self) -> None:
+    compress: Callable[[bytes], bytes]
+    decompress: Callable[[bytes], bytes]
+    size_of: Callable[[bytes], int]
+    error: type[Exception]
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the contexts of a thread at their first use: a small state needs none, and loading zstd takes long."""
+        if name not in _Codecs.__annotations__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
+
+        self.error = ZstdError
+        self.size_of = frame_content_size
         self.compress = ZstdCompressor(level=_LEVEL, write_checksum=False).compress
         # A frame must not require a window larger than an object.
         self.decompress = ZstdDecompressor(max_window_size=2 * MAX_OBJECT).decompress
+        return self.__dict__[name]
 
 
 _codecs = _Codecs()
@@ -198,11 +209,11 @@ def unseal(stored: bytes, *, limit: int = MAX_OBJECT) -> bytes:
         frame = stored[1:]
         try:
             # zstd allocates the size that the frame states, so the frame must state one, within the limit.
-            size = frame_content_size(frame)
+            size = _codecs.size_of(frame)
             if not 0 <= size <= limit:
                 raise ValueError(f"it states {size} raw bytes; the limit is {limit}")
             return _codecs.decompress(frame)
-        except ZstdError as error:
+        except _codecs.error as error:
             raise ValueError(f"it does not decompress: {error}") from error
     if form != _PLAIN:
         if stored[:1] in IN_SEGMENTS:

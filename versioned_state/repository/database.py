@@ -7,7 +7,6 @@ Layer: repository.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -41,9 +40,9 @@ from versioned_state.repository.history.commit import (
     Commit,
     new_commit,
     read_commit,
+    system_clock,
 )
 from versioned_state.repository.history.reader import CommitReader
-from versioned_state.repository.names.times import system_clock
 from versioned_state.repository.refs.gc_fence import FencedBatch, GcFence
 from versioned_state.repository.refs.ref import (
     NOTHING,
@@ -56,7 +55,6 @@ from versioned_state.repository.refs.ref import (
     read_refs,
 )
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
-from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
 from versioned_state.repository.refs.shared import write_shared
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
@@ -491,6 +489,8 @@ class Database:
         Args:
             sweeps: the number of batches that were deleted by now; so in ``_secure_history``.
         """
+        from versioned_state.repository.refs.reupload import reupload_tree
+
         made, parents = _stored_parents(commit, staging)
         for parent in parents:
             self._secure_history(self.commits.read_stored(parent), ref, sweeps)
@@ -513,6 +513,8 @@ class Database:
         address = commit.address
         if address in (ROOT_ADDRESS, ref.head) or self.fence.knows(address, sweeps) or not sweeps:
             return
+        from versioned_state.repository.refs.reupload import reupload_history
+
         # History may have been pruned before gc ran; the shallow commits in memory would still lead to the deleted
         # commits.
         self.commits.refresh_shallow()
@@ -647,4 +649,6 @@ def backoff(attempt: int) -> None:
 
     The time is random, so that writers spread, and grows with the attempts up to 50 ms.
     """
+    import random
+
     time.sleep(random.uniform(0, min(0.05, 0.0005 * 2**attempt)))  # noqa: S311 - spreading, not secrecy

@@ -14,18 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from versioned_state.arguments import check_function, check_text, count, instance_of, integer, list_of, seconds
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.lazy import made_once
 from versioned_state.objects.keys import RefKind
 from versioned_state.repository.committing import C, OnMovedOption, all_of_one_class
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
-from versioned_state.repository.merging.policies import Policy, PolicyName, read_policies, write_policy
-from versioned_state.repository.names.branches import Branches
-from versioned_state.repository.names.resolve import default_branch, resolve
-from versioned_state.repository.names.syntax import split_range
-from versioned_state.repository.names.tags import Tags
-from versioned_state.repository.refs.named_records import Records
-from versioned_state.repository.refs.notes import Notes
 from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE, Position
 from versioned_state.twins import Aio, awaitable, streamed
 from versioned_state.values.paths.path import StatePath
@@ -42,7 +36,12 @@ if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view 
     from versioned_state.repository.maintenance.purge.purge import PurgeReport
     from versioned_state.repository.maintenance.purge.rewrite import Progress as PurgeProgress
     from versioned_state.repository.maintenance.upgrade import UpgradeReport
+    from versioned_state.repository.merging.policies import Policy, PolicyName
+    from versioned_state.repository.names.branches import Branches
+    from versioned_state.repository.names.tags import Tags
     from versioned_state.repository.names.watching import Watch
+    from versioned_state.repository.refs.named_records import Records
+    from versioned_state.repository.refs.notes import Notes
     from versioned_state.repository.refs.stamps import StampSource
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, History, Log, Matches
@@ -134,21 +133,41 @@ class Repository:
             clock=clock,
             stamp=stamp,
         )
-        self.branches: Branches = Branches(self.database)
-        self.tags: Tags = Tags(self.database)
-        self.notes: Notes = Notes(self.database)
-        self.records: Records = Records(self.database)
 
     @classmethod
     def over(cls, database: Database) -> Self:
         """Return the repository of a database that is open already."""
         repository = cls.__new__(cls)
         repository.database = database
-        repository.branches = Branches(database)
-        repository.tags = Tags(database)
-        repository.notes = Notes(database)
-        repository.records = Records(database)
         return repository
+
+    @made_once
+    def branches(self) -> Branches:
+        """The branches, by name."""
+        from versioned_state.repository.names.branches import Branches
+
+        return Branches(self.database)
+
+    @made_once
+    def tags(self) -> Tags:
+        """The tags, by name."""
+        from versioned_state.repository.names.tags import Tags
+
+        return Tags(self.database)
+
+    @made_once
+    def notes(self) -> Notes:
+        """The notes, by commit or revision."""
+        from versioned_state.repository.refs.notes import Notes
+
+        return Notes(self.database)
+
+    @made_once
+    def records(self) -> Records:
+        """The records beside the history, by name."""
+        from versioned_state.repository.refs.named_records import Records
+
+        return Records(self.database)
 
     @property
     def store(self) -> KVStore:
@@ -197,6 +216,8 @@ class Repository:
             UnknownRevisionError: there is no such commit; ``near`` has similar refs and ids.
             AmbiguousRevisionError: several commits have this abbreviated id.
         """
+        from versioned_state.repository.names.resolve import resolve
+
         return resolve(self.database, rev, head=head, branch=branch)
 
     def parents(self, commit: Commit) -> list[Commit]:
@@ -205,6 +226,8 @@ class Repository:
 
     def default_branch(self) -> str:
         """Return the current branch if one was chosen, else ``main``, or the only branch if there is no ``main``."""
+        from versioned_state.repository.names.resolve import default_branch
+
         return default_branch(self.database)
 
     @staticmethod
@@ -291,6 +314,7 @@ class Repository:
         Raises:
             InvalidArgumentError: a limit or a filter makes no sense.
         """
+        from versioned_state.repository.names.syntax import split_range
         from versioned_state.repository.views.lists import Bound, Log
 
         bound = Bound(
@@ -442,6 +466,8 @@ class Repository:
 
         Changing the dict changes no policy. Cost: one read.
         """
+        from versioned_state.repository.merging.policies import read_policies
+
         return read_policies(self.store)
 
     def set_merge_policy(self, pattern: str, policy: PolicyName | None) -> None:
@@ -452,6 +478,8 @@ class Repository:
         Raises:
             InvalidPathError, InvalidArgumentError: the pattern does not parse, or there is no such policy.
         """
+        from versioned_state.repository.merging.policies import write_policy
+
         write_policy(self.store, pattern, policy)
 
     def diff(

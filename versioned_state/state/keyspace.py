@@ -14,13 +14,13 @@ from versioned_state.arguments import count
 from versioned_state.errors import LimitExceededError
 from versioned_state.state.aio.caller import HandleLock, locked
 from versioned_state.state.aio.twins import HandleAio
-from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State
 from versioned_state.twins import awaitable
 from versioned_state.values.cells import decoded_text
 from versioned_state.values.keys import NAMESPACE, USER, key_range, user_key
 
 if TYPE_CHECKING:
+    from versioned_state.state.sequence import StateSequence
     from versioned_state.state.worktree.worktree import Worktree
     from versioned_state.values.paths.path import StatePath
 
@@ -151,6 +151,8 @@ class KeySpace(State):
 
     @locked
     def sequence(self, key: str) -> StateSequence:
+        from versioned_state.state.sequence import StateSequence
+
         return StateSequence(self, self._prefix + user_key(key))
 
     @locked

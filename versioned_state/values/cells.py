@@ -311,6 +311,15 @@ def decoded_text(data: bytes | bytearray) -> str:
         raise CorruptObjectError("(a text)", f"it is not UTF-8: {error.reason}") from error
 
 
+def has_surrogate(text: str) -> bool:
+    """Return whether a string has a lone surrogate, so that UTF-8 cannot hold it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def order_key(key: Any, cell: bytes) -> bytes:
     """Return the order key of a dict's key. ``cell`` is the key's cell, which is not used if the key is a string."""
     if type(key) is str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
+from time import time_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
@@ -152,9 +153,9 @@ class Commit(_Stored):
     if not TYPE_CHECKING:  # which would believe in any attribute
 
         def __getattr__(self, name):
-            """Decode the tree at its first use, while its slot is not set: walks of history look at few, and it takes half the time of a commit.
+            """Decode the tree at its first use, as long as its slot is unset. Raises ``CorruptObjectError``.
 
-            Raises ``CorruptObjectError``.
+            It takes half the time of reading a commit, and walks of history use few trees.
             """
             if name != "tree":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
@@ -196,6 +197,11 @@ _Draft: Any = dataclass(slots=True, eq=False, repr=False)(
 
 A frozen instance takes three times as long to make, since each field goes through ``__setattr__``.
 """
+
+
+def system_clock() -> int:
+    """Return the microseconds since 1970."""
+    return time_ns() // 1000
 
 
 def new_commit(

@@ -15,8 +15,9 @@ from versioned_state.errors import UnknownRevisionError
 from versioned_state.objects.keys import DUE, read_index_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.names.branches import EXPIRE, Branches
+from versioned_state.repository.names.branches import Branches
 from versioned_state.repository.refs.ref import YEAR_ONE, Ref, batch_of, iter_refs, rewritten
+from versioned_state.repository.refs.reflog import EXPIRE
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database

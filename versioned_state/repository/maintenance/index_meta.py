@@ -14,7 +14,8 @@ from versioned_state.errors import InvalidArgumentError, LimitExceededError, Sto
 from versioned_state.objects.keys import GC, META, RefKind, read_meta_key, read_ref_key, ref_key
 from versioned_state.repository.database import backoff
 from versioned_state.repository.refs.meta_index import MAX_INDEXED, MAX_KEY, entries_of, metas_of
-from versioned_state.repository.refs.ref import Ref, has_surrogate, iter_refs, parse_ref
+from versioned_state.repository.refs.ref import Ref, iter_refs, parse_ref
+from versioned_state.values.cells import has_surrogate
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database

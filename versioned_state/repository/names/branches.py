@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
-EXPIRE: Final = "expire"
-"""The reflog's word for the deletion of a branch whose time to live was over."""
-
 _RENAME: Final = "rename to "
 
 _COMPARED_AT_ONCE: Final = 256

@@ -20,7 +20,8 @@ from versioned_state.objects.keys import RECENT, RefKind, read_index_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import At, Back, Having, Moves, Parent, Saying, parse_revision
-from versioned_state.repository.refs.ref import has_surrogate, iter_refs
+from versioned_state.repository.refs.ref import iter_refs
+from versioned_state.values.cells import has_surrogate
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database

@@ -24,7 +24,8 @@ from typing import Final
 
 from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
 from versioned_state.records import dataclass
-from versioned_state.repository.names.times import instants, system_clock
+from versioned_state.repository.history.commit import system_clock
+from versioned_state.repository.names.times import instants
 
 _DOTS: Final = ".."
 _SAYING: Final = ":/"

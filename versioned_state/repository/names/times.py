@@ -6,12 +6,12 @@ The one parser for filters, for ``main@{…}`` and for the options of ``vstate``
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.history.commit import system_clock
 
 When = datetime | date | str | int
 """An instant: a datetime, microseconds since 1970, or a text.
@@ -30,11 +30,6 @@ _AGE: Final = re.compile(
     r"(?P<count>[0-9]{1,6}|an?|last)[ .]*"
     r"(?P<unit>s|m|h|d|w|y|(?:sec|min|hr)s?|(?:second|minute|hour|day|week|month|year)s?)(?P<ago>[ .]+ago)?"
 )
-
-
-def system_clock() -> int:
-    """Return the microseconds since 1970."""
-    return time.time_ns() // 1000
 
 
 def instants(when: When, clock: Callable[[], int] = system_clock) -> tuple[int, int]:

@@ -10,7 +10,6 @@ and the failures without it.
 
 from __future__ import annotations
 
-import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -423,6 +422,8 @@ def _bytes(record: GcRecord) -> bytes:
 
 
 def _pause(attempt: int) -> float:
+    import random
+
     seconds = random.uniform(0, min(0.02, 0.0005 * 2 ** min(attempt, 10)))  # noqa: S311 - spreading, not secrecy
     time.sleep(seconds)
     return seconds

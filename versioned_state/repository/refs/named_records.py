@@ -25,7 +25,8 @@ from versioned_state.errors import (
 from versioned_state.objects.keys import RECORDS, record_key
 from versioned_state.objects.record import read_record, replace_record, write_record
 from versioned_state.repository.refs.cell_parts import MAX_CELL, MAX_PARTS, join_parts, split_cell
-from versioned_state.repository.refs.ref import NOTHING, BatchPart, has_surrogate, iter_refs, literal_in
+from versioned_state.repository.refs.ref import NOTHING, BatchPart, iter_refs, literal_in
+from versioned_state.values.cells import has_surrogate
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.encode.inline import encode_data
 

@@ -26,6 +26,7 @@ from versioned_state.repository.history.commit import EARLIEST, ROOT_ADDRESS, Co
 from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.repository.refs.shared import write_shared
 from versioned_state.storage import KVStore
+from versioned_state.values.cells import has_surrogate
 
 YEAR_ONE: Final = 1 - EARLIEST
 """Added to a time for a place in an index: above 0 for every time that a commit can have."""
@@ -52,8 +53,6 @@ _BAD_NAME: Final = re.compile(
 )
 
 _WILD: Final = re.compile(r"[*?\[]")
-
-_surrogate_in: Final = re.compile(r"[\ud800-\udfff]").search
 
 _pack = msgpack.Packer().pack  # made once, since making a packer takes longer than packing a record
 
@@ -186,11 +185,6 @@ class BatchPart:
 
 
 NOTHING: Final = BatchPart()
-
-
-def has_surrogate(name: str) -> bool:
-    """Return whether a string has a lone surrogate, so that it does not encode."""
-    return _surrogate_in(name) is not None
 
 
 def write_ref(

@@ -26,6 +26,9 @@ DEFAULT_EXPIRE: Final = timedelta(days=30)
 CREATE: Final = "create"
 """The call that created a branch at a commit."""
 
+EXPIRE: Final = "expire"
+"""The deletion of a branch whose time to live was over."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:

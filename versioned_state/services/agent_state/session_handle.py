@@ -29,8 +29,8 @@ from versioned_state.errors import (
 from versioned_state.objects.store import Staging
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT_ID, Commit
-from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.refs.reflog import EXPIRE
 from versioned_state.repository.repository import Repository
 from versioned_state.services.agent_state.reading import has_files
 from versioned_state.services.agent_state.rounds import LARGEST, NO_ROUNDS, Rounds, rounds_of

@@ -21,7 +21,7 @@ from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.names.branch_name import branch_name, id_of
-from versioned_state.repository.names.branches import EXPIRE
+from versioned_state.repository.refs.reflog import EXPIRE
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.calls.handles import Handles, close_handle

@@ -30,8 +30,8 @@ from versioned_state.records import replace
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
-from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.refs.ref import BatchPart, Ref
+from versioned_state.repository.refs.reflog import EXPIRE
 from versioned_state.repository.repository import Repository
 from versioned_state.state.aio.caller import current_caller, hold_still
 from versioned_state.state.aio.held_objects import HeldObjects

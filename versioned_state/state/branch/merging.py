@@ -13,7 +13,6 @@ from versioned_state.errors import MergeConflictError, UnserializableValueError
 from versioned_state.errors.base import UNCHANGED
 from versioned_state.records import dataclass, field
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.merging.policies import Policies, Policy, read_policies
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.values.keys import OF_A_LINE
 from versioned_state.values.trees.edit import edit_map
@@ -22,6 +21,7 @@ from versioned_state.values.trees.tree import Tree, find
 
 if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Resolutions
+    from versioned_state.repository.merging.policies import Policies, Policy
     from versioned_state.repository.repository import Repository
     from versioned_state.state.branch.hooks import Hooks
 
@@ -141,4 +141,6 @@ class LateMerge:
 
 def policies_of(handle: Merger, resolving: Resolving) -> Policies:
     """Return the policies of the call, then those of hooks, then those of the repository."""
+    from versioned_state.repository.merging.policies import Policies, read_policies
+
     return Policies(read_policies(handle.repository.store), *handle.hooks.policies(), resolving.policies)

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from versioned_state.arguments import check_text
 from versioned_state.errors import (
@@ -25,10 +25,6 @@ from versioned_state.records import dataclass, replace
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.names.syntax import split_range
-from versioned_state.repository.names.tags import CommitTag
-from versioned_state.repository.refs.notes import CommitNote
-from versioned_state.repository.refs.reflog import Position
 from versioned_state.state.branch.branch_handle import GIVEN_UP, BranchHandle, head_address
 from versioned_state.state.branch.commit_options import CommitOptions, check_meta
 from versioned_state.state.branch.merging import Resolving, merge_roots, policies_of, replacing_root
@@ -43,12 +39,16 @@ from versioned_state.state.branch.publisher import (
     raise_if_moved,
     send,
 )
-from versioned_state.state.branch.summary import summarize
 from versioned_state.state.worktree.entries import UNSTORABLE, Staged
 from versioned_state.state.worktree.unfinished import HandlePosition
 from versioned_state.values.keys import path_of, user_key
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
+
+if TYPE_CHECKING:
+    from versioned_state.repository.names.tags import CommitTag
+    from versioned_state.repository.refs.notes import CommitNote
+    from versioned_state.repository.refs.reflog import Position
 
 _UNDO, _REDO = "undo", "redo"
 
@@ -94,6 +94,8 @@ def _commit_noted(handle: BranchHandle, options: CommitOptions, note: CommitNote
 def _commit_tagged(handle: BranchHandle, options: CommitOptions, name: str, resolving: Resolving) -> Commit:
     """Commit the changes and make a tag for the commit in one batch. Without changes, the tag is made for the head."""
     landed = handle.resolve_doubt()
+    from versioned_state.repository.names.tags import CommitTag
+
     tag = CommitTag(handle.repository.database, name)
     try:
         commit = _commit(handle, options, resolving, landed=landed, tag=tag)
@@ -212,7 +214,11 @@ def propose(
     elif not (staged.changes or staged.series or allow_empty or handle.is_migrating) and same(root, staged.tree):
         worktree.adopt(staged, worktree.tree)
         return None, staged
-    message = options.message or summarize(worktree, staged, options.subject, amended if onto is None else root, onto)
+    message = options.message
+    if not message:
+        from versioned_state.state.branch.summary import summarize
+
+        message = summarize(worktree, staged, options.subject, amended if onto is None else root, onto)
     author = handle.author if options.author is None else options.author
 
     def write(tree: Tree, parent: Commit) -> Commit:
@@ -536,6 +542,8 @@ def commits_of(handle: BranchHandle, rev: str | Commit | Sequence[str | Commit],
     if isinstance(rev, list | tuple):
         commits = {commit.id: commit for commit in map(resolve, rev)}
         return sorted(commits.values(), key=lambda commit: (commit.generation, commit.time))
+    from versioned_state.repository.names.syntax import split_range
+
     ends = split_range(rev) if type(rev) is str else None
     if ends is None:
         return [resolve(rev)]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from versioned_state.errors import (
     STAGED,
@@ -33,15 +33,16 @@ from versioned_state.errors import (
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.database import Publication, backoff
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.names.mapping import check_conditions
-from versioned_state.repository.names.tags import CommitTag
-from versioned_state.repository.refs.notes import CommitNote
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref
 from versioned_state.state.branch.branch_handle import BranchHandle, head_address
 from versioned_state.state.branch.merging import Resolving, merge_roots
 from versioned_state.state.worktree.entries import NewEntries, Staged
 from versioned_state.state.worktree.unfinished import CommitInDoubt, HandlePosition, MoveInDoubt
 from versioned_state.values.trees.tree import Tree, same
+
+if TYPE_CHECKING:
+    from versioned_state.repository.names.tags import CommitTag
+    from versioned_state.repository.refs.notes import CommitNote
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -210,6 +211,8 @@ def send(proposals: Sequence[Proposal], remains: str) -> Commit | None:
             publications.append(each.publication)
         if publications[1:]:
             refs = len(publications) + sum(each.tag is not None for each in proposals)
+            from versioned_state.repository.names.mapping import check_conditions
+
             check_conditions(proposals[0].handle.repository.database, refs, "commit_together")
     except BaseException:
         _forget(prepared)

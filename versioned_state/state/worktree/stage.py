@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from versioned_state.errors import MissingObjectError
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.repository.history.reach import iter_new, references_of_cell
 from versioned_state.state.aio.caller import current_caller, run_still
 from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Pack, Staged, Unstorable, Update
 from versioned_state.state.worktree.lists.pieces import Element, ListEdits, Piece, add_piece
@@ -19,9 +18,11 @@ from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.splices import elements_of
-from versioned_state.values.series import Parts, extend_series, parts_of
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.tree import Tree, find
+
+if TYPE_CHECKING:
+    from versioned_state.values.series import Parts
 
 V = TypeVar("V")
 
@@ -149,6 +150,8 @@ class Stager:
 
     def _extend(self, pending: NewEntries) -> dict[bytes, bytes]:
         """Return the cells of the engine's series that the new entries change."""
+        from versioned_state.values.series import extend_series, parts_of
+
         series = {}
         is_own = self._tracked.tree is self._extended
         self._extended = None  # until the new root is there, also if an interrupt comes before
@@ -224,6 +227,8 @@ class Stager:
 
     def _is_whole(self, cell: bytes | None) -> bool:
         """Return whether the store has every object of a cell. Decodes nothing. Cost: reading the value."""
+        from versioned_state.repository.history.reach import iter_new, references_of_cell
+
         try:
             for _ in iter_new(self._nodes.reader, (), references_of_cell(cell) if cell is not None else ()):
                 pass

@@ -8,7 +8,6 @@ from typing import Any
 
 from versioned_state.errors import StateError, StorageError
 from versioned_state.objects.store import ObjectStore, Overlaid, Staging
-from versioned_state.repository.history.reach import iter_new, references_of_cell
 from versioned_state.state.aio.caller import current_caller
 from versioned_state.state.worktree.entries import UNSTORABLE, Entry, Staged
 from versioned_state.state.worktree.in_place import Claims, replace_content
@@ -125,6 +124,8 @@ class Updater:
         caller = current_caller()
         if caller is None or caller.is_held:
             return
+        from versioned_state.repository.history.reach import iter_new, references_of_cell
+
         nodes = self._nodes if staging is None else over(self._nodes, self._nodes.staging, staging)
         for tree in expected:
             for key, _, cell in diff_maps(nodes, now, tree):

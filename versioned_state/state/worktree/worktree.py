@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
@@ -38,7 +38,9 @@ from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.trees.nodes import NodeCache, Nodes
 from versioned_state.values.trees.tree import Tree, same
 from versioned_state.values.typed.older import OlderForms
-from versioned_state.values.typed.why import ObjectReason, iter_objects
+
+if TYPE_CHECKING:
+    from versioned_state.values.typed.why import ObjectReason
 
 _FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
@@ -136,6 +138,8 @@ class Worktree:
 
     def objects(self, *, internal: bool) -> list[ObjectReason]:
         """Return the objects in the loaded values, in the order of their paths. Cost: a walk over all of them."""
+        from versioned_state.values.typed.why import iter_objects
+
         keys = sorted(key for key in self._entries if internal or not is_internal(key))
         return [found for key in keys for found in iter_objects(self._entries[key].value, path_of(key))]
 

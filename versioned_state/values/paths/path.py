@@ -22,7 +22,7 @@ import msgpack
 
 from versioned_state.errors import InvalidArgumentError, InvalidPathError
 from versioned_state.records import dataclass
-from versioned_state.values.cells import pack_text
+from versioned_state.values.cells import has_surrogate, pack_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,6 @@ class Namespace:
 
 Step = Key | Index | Namespace
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _JOINERS: Final = "\u200c\u200d"
 """Part of emoji and of words, though they do not print. Bidirectional controls are escaped."""
 
@@ -126,13 +125,13 @@ def _show(step: Step) -> str:
     if isinstance(step, Index):
         return f"[{step.index}]"
     if isinstance(step, Namespace):
-        if _SURROGATE.search(step.name):
+        if not step.name.isascii() and has_surrogate(step.name):
             return f".@{{#{pack_text(step.name).hex()}}}"
         return ".@" + (step.name if step.name.isidentifier() else _quote(step.name))
     if step.cell is not None:
         return f"{{#{step.cell.hex()}}}"
     if type(step.key) is str:
-        if _SURROGATE.search(step.key):
+        if not step.key.isascii() and has_surrogate(step.key):
             # JSON would join two lone surrogates that happen to form a pair.
             return f"{{#{pack_text(step.key).hex()}}}"
         return f".{step.key}" if step.key.isidentifier() else f"[{_quote(step.key)}]"
