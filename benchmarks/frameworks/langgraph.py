@@ -1,7 +1,7 @@
 """LangGraph: ``VersionedSaver`` on a ``Disk`` beside ``SqliteSaver`` of langgraph-checkpoint-sqlite, both as they come.
 
 ``SqliteSaver`` waits for the disk at each write, and ``Disk`` does so with ``durability="power"`` only: the cost of an
-fsync is printed above the tables, and a put of theirs contains one.
+fsync is printed above the tables, and a put of theirs contains one. In the tables "both synced" ours waits too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ from typing import Any, Final
 
 from benchmarks.frameworks.tables import OURS, THEIRS, Table, bytes_row, row, text
 from benchmarks.measure import alternate
+from versioned_state.storage import Disk
+from versioned_state.storage.local.sqlite_file import Durability
 
 Config = dict[str, Any]
+
+_SYNCED: Final[Mapping[Durability, str]] = {"process": "", "power": ", both synced"}
+"""The end of the title of a table."""
 
 _BATCH: Final = 10
 _MANY: Final = 50
@@ -27,15 +32,16 @@ _MANY: Final = 50
 
 
 @contextmanager
-def _savers(folder: Path) -> Iterator[dict[str, Any]]:
-    """Open the saver of each side, in a folder of its own."""
+def _savers(folder: Path, durability: Durability = "process") -> Iterator[dict[str, Any]]:
+    """Open the saver of each side, in a folder of its own, which may have one already."""
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     from versioned_state.integrations.langgraph import VersionedSaver
 
-    (folder / THEIRS).mkdir()
+    (folder / THEIRS).mkdir(exist_ok=True)
     with ExitStack() as stack:
-        ours = stack.enter_context(VersionedSaver(folder / OURS))
+        store = stack.enter_context(Disk(folder / OURS, durability=durability))
+        ours = stack.enter_context(VersionedSaver(store))
         connection = stack.enter_context(
             closing(sqlite3.connect(folder / THEIRS / "saver.sqlite", check_same_thread=False))
         )
@@ -142,7 +148,7 @@ def _conversation(count: int, size: int, folder: Path, *, quick: bool) -> Table:
             *_reads(threads, count // 2, 3 if quick else 9),
         ]
     rows.append(bytes_row(folder, "0.1"))
-    with _savers_again(folder) as savers:
+    with _savers(folder) as savers:
         rows.append(_delete(savers))
     return f"a conversation of {count} messages of {size} B", rows
 
@@ -157,25 +163,11 @@ def _delete(savers: Mapping[str, Any]) -> list[str]:
     )
 
 
-@contextmanager
-def _savers_again(folder: Path) -> Iterator[dict[str, Any]]:
-    """Open the savers of ``_savers`` once more."""
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    from versioned_state.integrations.langgraph import VersionedSaver
-
-    with (
-        VersionedSaver(folder / OURS) as ours,
-        closing(sqlite3.connect(folder / THEIRS / "saver.sqlite", check_same_thread=False)) as connection,
-    ):
-        yield {OURS: ours, THEIRS: SqliteSaver(connection)}
-
-
-def _small(folder: Path, *, quick: bool) -> Table:
+def _small(folder: Path, *, quick: bool, durability: Durability = "process") -> Table:
     count = 300 if quick else 3_000
     writes: dict[str, list[float]] = {OURS: [], THEIRS: []}
     meter, writing = _Meter(), _Meter()
-    with _savers(folder) as savers:
+    with _savers(folder, durability) as savers:
         threads = {name: _Thread(name, saver, "thread") for name, saver in savers.items()}
 
         def step(name: str, at: int) -> float:
@@ -194,23 +186,23 @@ def _small(folder: Path, *, quick: bool) -> Table:
             *_reads(threads, count // 2, 3 if quick else 15),
         ]
     rows.append(bytes_row(folder, "1.1"))
-    with _savers_again(folder) as savers:
+    with _savers(folder, durability) as savers:
         meter = _Meter()
         cold = meter.once({name: partial(_found, saver, count // 2) for name, saver in savers.items()})
         rows += [row("list, filter, by a process that has seen nothing", cold, "2", meter.cpu), _delete(savers)]
-    return f"{count:,} small checkpoints, each with a write", rows
+    return f"{count:,} small checkpoints, each with a write{_SYNCED[durability]}", rows
 
 
 def _found(saver: Any, step: int) -> list[Any]:
     return list(saver.list(_at("thread"), filter={"step": step}))
 
 
-def _threads(folder: Path, *, quick: bool) -> Table:
-    count = 200 if quick else 10_000
+def _threads(folder: Path, *, quick: bool, count: int = 10_000, durability: Durability = "process") -> Table:
+    count = 200 if quick else count
     dice = random.Random(1)
     names = [str(uuid.UUID(int=dice.getrandbits(128))) for _ in range(count)]
     meter, reading, deleting = _Meter(), _Meter(), _Meter()
-    with _savers(folder) as savers:
+    with _savers(folder, durability) as savers:
 
         def step(side: str, saver: Any, at: int) -> float:
             # One invocation of a graph makes these three.
@@ -238,14 +230,14 @@ def _threads(folder: Path, *, quick: bool) -> Table:
             row("get_tuple, the newest", alternate(reads, 20, batch=3), "3", reading.cpu),
         ]
     rows.append(bytes_row(folder, "1.1"))
-    with _savers_again(folder) as savers:
+    with _savers(folder, durability) as savers:
 
         def delete(side: str, saver: Any, at: int) -> float:
             return deleting(side, lambda: saver.delete_thread(some[at]))
 
         deletes = {name: partial(delete, name, saver) for name, saver in savers.items()}
         rows.append(row("delete_thread", alternate(deletes, 20, batch=3), "1", deleting.cpu))
-    return f"{count:,} threads of one invocation", rows
+    return f"{count:,} threads of one invocation{_SYNCED[durability]}", rows
 
 
 PARTS: Final = {
@@ -253,4 +245,6 @@ PARTS: Final = {
     "conversation-400": partial(_conversation, 400, 1_000),
     "small": _small,
     "threads": _threads,
+    "small-synced": partial(_small, durability="power"),
+    "threads-synced": partial(_threads, count=1_000, durability="power"),
 }

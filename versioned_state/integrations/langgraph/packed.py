@@ -69,6 +69,8 @@ class Packing:
         """Return a value, or another one in which the parts of classes that are not trusted are packed."""
         if self._whole:
             return self._packed(value)
+        if type(value) in _LEAVES:
+            return value
         if self._is_read_back(value):
             return value
         # Part by part, so that an element of a list keeps its path, and its bytes if the others change.

@@ -165,7 +165,7 @@ class Branches(Refs):
         return head
 
     def delete_with_inner(self, name: str) -> list[str]:
-        """Delete a branch and all whose names begin with its own and a slash, even if no other ref leads to their heads.
+        """Delete a branch and all whose names begin with its own and a slash, even if no ref leads to their heads.
 
         Returns the names of those that existed. Their records and locks are deleted with them, and so are the records
         that have no branch yet. Up to 4,096 branches go in one batch, all or none. Cost: two listings, a read and a
