@@ -448,14 +448,14 @@ def _handles(world: World) -> None:
                 try:
                     handle.commit(policies={"**": "ours", "log": "append"})
                 except (MergeConflictError, StateError) as error:
-                    if _is_damage(error):
+                    if _is_damage(error) and not _is_erased(error, handle, world):
                         raise
                 if handle.branch not in Repository(world.connection()).branches:
                     continue
                 try:
                     handle.discard()
-                except MissingObjectError:  # its head was erased: the error says to refresh
-                    if handle.head == Repository(world.connection()).branches[handle.branch]:
+                except MissingObjectError as error:
+                    if not _is_erased(error, handle, world):
                         raise
                     handle.refresh(policies={"**": "theirs"})
                     handle.discard()
@@ -476,6 +476,12 @@ def _handles(world: World) -> None:
                     f"{name} cannot go on: {type(error).__name__}: {error}\n"
                     + "".join(traceback.format_exception(error)[-8:])
                 )
+
+
+def _is_erased(error: BaseException, handle: Versioned, world: World) -> bool:
+    """Whether a handle misses what it read at a commit that is no longer the head: the error says to refresh."""
+    branches = Repository(world.connection()).branches
+    return isinstance(error, MissingObjectError) and handle.head != branches.get(handle.branch)
 
 
 def _is_damage(error: BaseException) -> bool:
