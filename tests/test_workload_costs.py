@@ -35,8 +35,8 @@ MEASURED = {
 }
 """The costs of one round, by workload: calls with and without the accelerator, requests, and bytes written.
 
-The calls are those of functions in Python and C, with CPython 3.11. The bytes of tasks are the most of some runs: they vary by some percent, since the names of events decide where the
-leaves of their series end.
+The calls are those of functions in Python and C, with CPython 3.11. The bytes of tasks are the most of some runs: they
+vary by some percent, since the names of events decide where the leaves of their series end.
 """
 
 ALLOWED = 1.03
