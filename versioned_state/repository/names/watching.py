@@ -76,7 +76,7 @@ class BranchMove:
 
 
 class _Seen(NamedTuple):
-    """A branch as a watch last saw it; ``latest`` is the end of its place in the index."""
+    """A branch as a watch last saw it. ``latest`` is the end of its place in the index."""
 
     stored: bytes | None
     head: Address | None

@@ -60,7 +60,7 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 
 
 class Addresses(Protocol):
-    """The addresses to which components link; ``""`` for none."""
+    """The addresses to which components link, or ``""`` for none."""
 
     def log(self, branch: str) -> str: ...
     def commit(self, id: str) -> str: ...

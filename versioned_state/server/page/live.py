@@ -1,4 +1,4 @@
-"""``Live``: the commits of a branch as they are made, as server-sent events; one poll of a branch serves all viewers.
+"""``Live``: the commits of a branch as they are made, as server-sent events. One poll of a branch serves all viewers.
 
 Layer: server.
 

@@ -22,7 +22,7 @@ _TYPES: Final = {
 
 @cache
 def content(name: str) -> bytes:
-    """Return the bytes of a file; the style sheet begins with that of the components."""
+    """Return the bytes of a file. The style sheet begins with that of the components."""
     whole = (HERE / "static" / name).read_bytes()
     return components.style_sheet().encode() + whole if name == "page.css" else whole
 

@@ -1,4 +1,4 @@
-"""The calls of tasks as a timeline: what was called within what, how long it took, how it ended; and the effects.
+"""The calls of tasks as a timeline, with their effects: what was called within what, how long it took, how it ended.
 
 Layer: server.
 """
