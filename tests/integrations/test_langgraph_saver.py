@@ -485,6 +485,15 @@ def test_a_listing_has_the_writes_that_each_checkpoint_has(saver: VersionedSaver
                 )
 
 
+def test_a_filter_finds_metadata_beside_an_id_of_their_own(saver: VersionedSaver):
+    own = put(saver, config(), checkpoint_id="mine", parent_checkpoint_id=1, checkpoint="c", after=1)
+    put(saver, own, after=2)
+    metadata = {"checkpoint_id": "mine", "parent_checkpoint_id": 1, "checkpoint": "c", "after": 1}
+    for key, value in metadata.items():
+        (found,) = saver.list(config(), filter={key: value})
+        assert {key: found.metadata[key] for key in metadata} == metadata
+
+
 def test_a_filter_compares_as_python_does(saver: VersionedSaver):
     at = config()
     metadata: list[dict[str, Any]] = [

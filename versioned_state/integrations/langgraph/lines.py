@@ -54,9 +54,13 @@ ID: Final = "checkpoint_id"
 REST: Final = "checkpoint"
 """The key, after all others, of what a checkpoint has beside its id and values."""
 
+SHADOWED: Final = "metadata"
+"""The key, in that, of metadata whose keys are among those of the adapter."""
+
 _ID: Final = (ID,)
 _ID_MARK: Final = InlineEncoder().encode_inline(ID, "meta")
 _REST_MARK: Final = InlineEncoder().encode_inline(REST, "meta")
+_SHADOWED_MARK: Final = InlineEncoder().encode_inline(SHADOWED, "meta")
 
 LARGE: Final = "langgraph"
 """The namespace of a state that has what is too large for the meta of a commit."""
@@ -234,6 +238,8 @@ def checkpoint_id(commit: Commit) -> str | None:
 def facts_of(commit: Commit) -> bytes:
     """Return packed bytes that have all metadata of a checkpoint, or none if these are not in the commit."""
     cell = commit.meta_cell or b""
+    if _SHADOWED_MARK in cell:  # perhaps one whose metadata have an id too, which comes first
+        return cell if _REST_MARK in cell else b""
     return cell[: cell.rfind(_ID_MARK)] if _REST_MARK in cell else b""
 
 

@@ -29,7 +29,17 @@ from versioned_state.arguments import one_of
 from versioned_state.errors import LimitExceededError, MissingObjectError, PickleRefusedError, UnserializableValueError
 from versioned_state.integrations.adapter import Adapter, Place
 from versioned_state.integrations.langgraph.filters import field_of
-from versioned_state.integrations.langgraph.lines import ID, LARGE, REST, Content, Line, Lines, checkpoint_id, facts_of
+from versioned_state.integrations.langgraph.lines import (
+    ID,
+    LARGE,
+    REST,
+    SHADOWED,
+    Content,
+    Line,
+    Lines,
+    checkpoint_id,
+    facts_of,
+)
 from versioned_state.integrations.langgraph.packed import Packing
 from versioned_state.integrations.langgraph.writes import Writes
 from versioned_state.off_loop import off_loop
@@ -53,9 +63,6 @@ CLASSES: Final = ("langchain_core", "langgraph")
 _PARENT: Final = "parent_checkpoint_id"
 _OWN: Final = (ID, _PARENT, REST)
 """The keys of a commit's meta that are not of the checkpoint's metadata."""
-
-_SHADOWED: Final = "metadata"
-"""The key, beside those, of metadata whose keys are the same as one of them."""
 
 _PAGE: Final = 512
 """Checkpoints that are looked at together."""
@@ -186,7 +193,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
             return rest, metadata
         rest = meta[REST]
         metadata = {key: value for key, value in meta.items() if key not in _OWN}
-        metadata.update(rest.pop(_SHADOWED, {}))
+        metadata.update(rest.pop(SHADOWED, {}))
         return rest, metadata
 
     def list(
@@ -324,7 +331,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         ids = {ID: id} if parent is None else {ID: id, _PARENT: parent}
         meta = {**described, **ids, REST: parts}
         if not described.keys().isdisjoint(_OWN):
-            meta[REST] = {**parts, _SHADOWED: {key: value for key, value in described.items() if key in _OWN}}
+            meta[REST] = {**parts, SHADOWED: {key: value for key, value in described.items() if key in _OWN}}
         dump = self._packing.dump
         try:
             self._lines.put(
