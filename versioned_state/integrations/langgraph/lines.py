@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import repeat
 from operator import itemgetter
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -33,6 +34,7 @@ from versioned_state.errors import (
     StoreBusyError,
     UnknownRevisionError,
 )
+from versioned_state.integrations.langgraph.pages import LEAST, Page, Pages, Row, delete_pages
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import Staging
 from versioned_state.repository.database import Database, Publication, backoff
@@ -72,6 +74,9 @@ _FORK: Final = "fork"
 _ATTEMPTS: Final = 1000
 _HANDLES: Final = 64
 _HANDLE_BYTES: Final = 64 << 20
+_FEW: Final = 12
+"""Checkpoints that are found without pages."""
+
 _AHEAD: Final = 32
 """Checkpoints from which on they are read ahead."""
 
@@ -110,13 +115,11 @@ class Content(NamedTuple):
     large: Any = None
 
 
-class Entry(NamedTuple):
-    """A checkpoint that was found. ``facts`` is that of ``facts_of``."""
+Entry = tuple[str, "bytes | Page", "Commit | int"]
+"""A checkpoint that was found: its id, ``facts_of`` its commit, the commit; or its id, a page, the row there."""
 
-    id: str
-    facts: bytes
-    commit: Commit
-
+Metadata = Callable[[Commit], "Mapping[str, Any] | None"]
+"""Returns the metadata of a checkpoint, or None if they are not in the meta of the commit."""
 
 _id_of: Final = itemgetter(0)
 
@@ -125,18 +128,22 @@ class Known:
     """The checkpoints of a line, found from the newest one down, as far as somebody has asked. Safe for many threads.
 
     The ids descend from each commit to its parent. So the checkpoints whose ids are greater than all in ``_next`` are
-    all found.
+    all found. Of those that have a page (see ``pages``) no commit is read to find them.
     """
 
     def __init__(self, database: Database, main: Ref, forks: Mapping[str, Commit]) -> None:
         self.main: Ref = main
         self.forks: dict[str, Commit] = dict(forks)
-        self.commits: dict[str, Commit] = {}
+        self._found: dict[str, Entry] = {}
         self._entries: list[Entry] = []  # those that are found, in ascending order
-        # the next ones on each way down, in ascending order of their ids
-        self._next: list[tuple[str, Address, Commit]] = []
+        # the next ones on each way down, in ascending order of their ids; without the commit if they have a page
+        self._next: list[tuple[str, Address, Commit | None]] = []
         self._seen: set[Address] = {ROOT_ADDRESS}
         self._ahead: dict[Address, Commit] = {}
+        self._pages: Pages | None = None
+        self._used: set[Page] = set()
+        self._without_page = 0
+        """How many were found by their commits, since pages were written."""
         self._database = database
         self._lock = Lock()
         for head in ([] if main.head is None else [self._read(main.head)]) + list(forks.values()):
@@ -144,6 +151,9 @@ class Known:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._found
 
     def follow(self, main: Ref, forks: Mapping[str, Commit]) -> bool:
         """Take in the present refs of the line.
@@ -166,9 +176,12 @@ class Known:
     def find(self, id: str) -> Commit | None:
         """Return a checkpoint, if there is one. Cost: a read for each later one that was not found before."""
         with self._lock:
-            while self._next and self._next[-1][0] >= id and (id not in self.commits or self._next[-1][0] == id):
+            while self._next and self._next[-1][0] >= id and (id not in self._found or self._next[-1][0] == id):
                 self._step()
-            return self.commits.get(id)
+            entry = self._found.get(id)
+        if entry is None:
+            return None
+        return entry[2] if isinstance(entry[2], Commit) else self.commits([entry])[0]
 
     def before(self, id: str | None, most: int) -> list[Entry]:
         """Return the checkpoints before one, or the newest ones: at most ``most`` of them, newest first."""
@@ -179,6 +192,8 @@ class Known:
                 start = bisect_right(self._entries, self._next[-1][0], key=_id_of) if self._next else 0
                 if end - start >= most or not self._next:
                     break
+                if most > _FEW:
+                    self._read_pages()
                 if most > _AHEAD and not self._ahead:
                     self._read_ahead()
                 self._step()
@@ -191,14 +206,64 @@ class Known:
                 if not self._ahead:
                     self._read_ahead()
                 self._step()
-            return dict(self.commits)
+            entries = self._entries[:]
+        return dict(zip(map(_id_of, entries), self.commits(entries), strict=True))
+
+    def commits(self, entries: Sequence[Entry]) -> list[Commit]:
+        """Return the commits of some checkpoints. Cost: nothing, or a request if they have pages."""
+        wanted = [facts.addresses[at] for _, facts, at in entries if type(at) is int]  # type: ignore[union-attr]
+        read = self._database.commits.read_many(wanted) if wanted else {}
+        return [read[facts.addresses[at]] if type(at) is int else at for _, facts, at in entries]  # type: ignore[union-attr, misc]
+
+    def write_pages(self, metadata: Metadata) -> None:
+        """Write pages of the checkpoints that were found, and lead to the end of the branch, if many have none.
+
+        Cost: most often nothing; else a request, and the metadata of these.
+        """
+        with self._lock:
+            pages = self._pages
+            gone = None if pages is None else pages.unused(self._used, is_all=not self._next)
+            if pages is not None and (self._without_page >= LEAST or gone):
+                self._without_page = 0
+                self._used.update(pages.write(self.main, self._runs(pages, metadata), gone or set()))
+
+    def _runs(self, pages: Pages, metadata: Metadata) -> Iterator[tuple[list[Row], Address]]:
+        """Yield the runs of commits without a page, down from the end of the branch, and what is below each."""
+        commits = {at.address: (id, at) for id, _, at in self._entries if isinstance(at, Commit)}
+        address = self.main.head or ROOT_ADDRESS
+        run: list[Row] = []
+        while (place := pages.find(address)) is not None or address in commits:
+            if place is not None:
+                described, below = None, place[0].below
+            else:
+                id, commit = commits[address]
+                described = None if commit.shallow else metadata(commit)
+                below = commit.parent_addresses[0] if commit.parent_addresses else ROOT_ADDRESS
+            if described is not None:
+                run.append(Row(address, id, described))
+            else:
+                yield run, address
+                run = []
+            address = below
+        yield run, address
+
+    def _read_pages(self) -> None:
+        if self._pages is None:
+            self._pages = Pages(self._database, self.main.name)
+            self._pages.read()
+
+    def _is_known(self, address: Address) -> bool:
+        return address in self._ahead or address in self._seen or self._row(address) is not None
+
+    def _row(self, address: Address) -> tuple[Page, int] | None:
+        return None if self._pages is None else self._pages.find(address)
 
     def _read_ahead(self) -> None:
         """Read the commits before those in ``_next``, many at a time: a commit names an ancestor half way down too."""
-        wave = [address for _, _, commit in self._next for address in _earlier(commit)]
-        while (
-            wave := [each for each in dict.fromkeys(wave) if each not in self._ahead and each not in self._seen]
-        ) and len(self._ahead) < _KNOWN:
+        wave = [address for _, _, commit in self._next if commit is not None for address in _earlier(commit)]
+        while (wave := [each for each in dict.fromkeys(wave) if not self._is_known(each)]) and len(
+            self._ahead
+        ) < _KNOWN:
             found = self._database.commits.read_many(wave)
             self._ahead.update(found)
             wave = [address for commit in found.values() for address in _earlier(commit)]
@@ -208,17 +273,53 @@ class Known:
         return self._database.commits.read(address) if found is None else found
 
     def _step(self) -> None:
-        id, _, commit = self._next.pop()
+        id, address, commit = self._next.pop()
+        if commit is None:
+            self._take_rows(address)
+            return
         for parent in commit.parent_addresses[:1]:
-            if parent not in self._seen:
-                self._push(self._read(parent))
-        before = self.commits.get(id)
-        if before is not None:
-            if (commit.time, commit.generation) <= (before.time, before.generation):
+            self._push_address(parent)
+        self._without_page += 1
+        self._add((id, facts_of(commit), commit))
+
+    def _take_rows(self, address: Address) -> None:
+        """Find the checkpoints of a page, from one down."""
+        found = self._row(address)
+        assert found is not None
+        page, last = found
+        ids, rows = page.ids[: last + 1], range(last + 1)
+        self._seen.update(page.addresses[: last + 1])
+        self._used.add(page)
+        entries: list[Entry] = list(zip(ids, repeat(page, len(ids)), rows, strict=True))
+        again = self._found.keys() & ids
+        new = [entry for entry in entries if entry[0] not in again] if again else entries
+        self._found.update(zip(map(_id_of, new), new, strict=True))
+        self._entries += new
+        self._entries.sort(key=_id_of)
+        for entry in entries if again else ():
+            if entry[0] in again:
+                self._add(entry)
+        self._push_address(page.below)
+
+    def _add(self, entry: Entry) -> None:
+        before = self._found.get(entry[0])
+        if before is not None:  # the same checkpoint, put again
+            old, new = self.commits([before, entry])
+            if (new.time, new.generation) <= (old.time, old.generation):
                 return
-            del self._entries[bisect_left(self._entries, id, key=_id_of)]  # the same checkpoint, put again
-        self.commits[id] = commit
-        insort(self._entries, Entry(id, facts_of(commit), commit), key=_id_of)
+            del self._entries[bisect_left(self._entries, entry[0], key=_id_of)]
+        self._found[entry[0]] = entry
+        insort(self._entries, entry, key=_id_of)
+
+    def _push_address(self, address: Address) -> None:
+        if address in self._seen:
+            return
+        place = self._row(address)
+        if place is None:
+            self._push(self._read(address))
+        else:
+            self._seen.add(address)
+            insort(self._next, (place[0].ids[place[1]], address, None))
 
     def _push(self, commit: Commit) -> None:
         found = None if commit.address in self._seen else checkpoint_at(commit, self._read)
@@ -319,8 +420,8 @@ class Lines:
         with self._guard:
             known = self._known.get(branch)
         main, head = self.database.read_head("branch", branch)
-        if known is not None and id in known.commits and (main.head, main.log) == (known.main.head, known.main.log):
-            return known.commits[id]
+        if known is not None and id in known and (main.head, main.log) == (known.main.head, known.main.log):
+            return known.find(id)
         if head is not None and checkpoint_id(head) == id:
             return head
         return self.known(line).find(id)
@@ -340,6 +441,13 @@ class Lines:
             while total > _KNOWN and len(self._known) > 1:
                 total -= len(self._known.popitem(last=False)[1])
         return known
+
+    def write_pages(self, line: Line, metadata: Metadata) -> None:
+        """Write the pages of a line that was listed: see ``Known.write_pages``."""
+        with self._guard:
+            known = self._known.get(line.branch)
+        if known is not None:
+            known.write_pages(metadata)
 
     def _forks(self, branch: str) -> dict[str, Commit]:
         prefix = f"{branch}/{_FORK}/"
@@ -483,6 +591,8 @@ class Lines:
                 gone = set(commits) - kept
                 if not gone or self._rewrite(branch, known, commits, kept):
                     self.forget(line)
+                    if gone:
+                        delete_pages(self.database, branch)
                     return gone
                 backoff(attempt)
             raise _busy(line)

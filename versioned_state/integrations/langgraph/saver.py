@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import merge
 from itertools import chain, islice
@@ -35,12 +35,14 @@ from versioned_state.integrations.langgraph.lines import (
     REST,
     SHADOWED,
     Content,
+    Entry,
     Line,
     Lines,
     checkpoint_id,
     facts_of,
 )
 from versioned_state.integrations.langgraph.packed import Packing
+from versioned_state.integrations.langgraph.pages import Page
 from versioned_state.integrations.langgraph.writes import Writes
 from versioned_state.off_loop import off_loop
 from versioned_state.repository.history.commit import Commit
@@ -50,9 +52,6 @@ from versioned_state.values.codec.trust import TrustedModules
 from versioned_state.values.encode.inline import InlineEncoder
 
 T = TypeVar("T")
-
-Fits = Callable[[bytes, Commit], bool]
-"""Whether a checkpoint fits, by its ``facts_of`` and its commit."""
 
 Found = tuple[str, Line, Commit, list[PendingWrite] | None]
 """A checkpoint in a listing: its id, line and commit, and its writes if they were read."""
@@ -191,10 +190,9 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         if REST not in meta:
             rest, metadata = self._packing.load(content.namespace(LARGE)[REST])
             return rest, metadata
-        rest = meta[REST]
-        metadata = {key: value for key, value in meta.items() if key not in _OWN}
-        metadata.update(rest.pop(SHADOWED, {}))
-        return rest, metadata
+        metadata = _described(meta)
+        meta[REST].pop(SHADOWED, None)
+        return meta[REST], metadata
 
     def list(
         self,
@@ -207,19 +205,21 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         """Yield checkpoints, the newest first, as they are taken.
 
         Cost: the commits of the thread that this object has not seen and are not older than the last one, then what is
-        yielded.
+        yielded. A filter is compared with pages instead, and those that are missing are written: see ``pages``.
         """
         if limit is not None and limit <= 0:
             return
         wanted = None if config is None else config["configurable"].get("checkpoint_id")
         end = None if before is None else before["configurable"].get("checkpoint_id")
-        fits = self._filter(filter) if filter else None
+        fits = _Filter(filter, self._metadata) if filter else None
         lines = self._asked(config)
         at_once = 1 if limit is None or fits is not None or len(lines) > 1 else min(limit, _PAGE)
         streams = [self._descending(line, wanted, end, fits, at_once) for line in lines]
         found = merge(*streams, key=itemgetter(0), reverse=True) if len(streams) > 1 else chain(*streams)
         for _, line, commit, writes in islice(found, limit):
             yield self._tuple(line, commit, writes=writes)
+        for line in lines if fits is not None else ():
+            self._lines.write_pages(line, _metadata_beside)
 
     def _asked(self, config: RunnableConfig | None) -> builtins.list[Line]:
         """Return the lines that a configuration is about."""
@@ -230,46 +230,41 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         return self._lines.lines(thread) if namespace is None else [Line(thread, namespace)]
 
     def _descending(
-        self, line: Line, wanted: str | None, end: str | None, fits: Fits | None, at_once: int
+        self, line: Line, wanted: str | None, end: str | None, fits: _Filter | None, at_once: int
     ) -> Iterator[Found]:
         """Yield the checkpoints of a line that fit, the newest first. ``at_once`` is how many to look at first."""
         if wanted:
             commit = self._unless_swept(line, lambda: self._lines.find(line, wanted))
-            if (
-                commit is not None
-                and (fits is None or fits(facts_of(commit), commit))
-                and (end is None or wanted < end)
-            ):
+            if commit is not None and (fits is None or fits.has(commit)) and (end is None or wanted < end):
                 yield wanted, line, commit, None
             return
         known = self._lines.known(line)
-        while page := self._unless_swept(line, partial(known.before, end, at_once)):
-            writes = self._writes.of_each(line, [each.id for each in page]) if fits is None else {}
-            for id, facts, commit in page:
-                if fits is None or fits(facts, commit):
+
+        def looked_at() -> tuple[str, builtins.list[tuple[str, Commit]]] | None:
+            """Return the id of the last checkpoint of a page, and those of the page that may fit."""
+            nonlocal known
+            try:
+                page = known.before(end, at_once)
+                found = page if fits is None else fits.among(page)
+                commits = known.commits(found)
+            except MissingObjectError:
+                self._lines.forget(line)
+                known = self._lines.known(line)
+                raise
+            return (page[-1][0], [(each[0], at) for each, at in zip(found, commits, strict=True)]) if page else None
+
+        while seen := self._lines.database.unless_swept(looked_at):
+            end, page = seen
+            writes = self._writes.of_each(line, [id for id, _ in page]) if fits is None else {}
+            for id, commit in page:
+                if fits is None or fits.has(commit):
                     yield id, line, commit, writes.get(id)
-            end = page[-1].id
             at_once = min(4 * at_once, _PAGE)
 
-    def _filter(self, wanted: dict[str, Any]) -> Fits:
-        """Return whether a checkpoint has these metadata. Most that have not are not even decoded."""
-        marks = [marks for key, value in wanted.items() if (marks := _marks(key, value))]
-
-        def has(commit: Commit) -> bool:
-            metadata = self._parts(self._snapshot(commit), commit.meta)[1]
-            return all(field_of(metadata, key) == value for key, value in wanted.items())
-
-        def fits(facts: bytes, commit: Commit) -> bool:
-            if facts:
-                for several in marks:
-                    for mark in several:
-                        if mark in facts:
-                            break
-                    else:
-                        return False
-            return has(commit)
-
-        return fits
+    def _metadata(self, commit: Commit) -> Mapping[str, Any]:
+        meta = commit.meta
+        metadata: Mapping[str, Any] = _described(meta) if REST in meta else self._parts(self._snapshot(commit), meta)[1]
+        return metadata
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -368,10 +363,12 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         runs = set(run_ids)
         if not runs:
             return
-        fits = [self._filter({"run_id": run}) for run in runs]
+        fits = [_Filter({"run_id": run}, self._metadata) for run in runs]
 
-        def others(commits: dict[str, Commit]) -> builtins.list[str]:
-            return [id for id, commit in commits.items() if not any(each(facts_of(commit), commit) for each in fits)]
+        def others(commits: dict[str, Commit]) -> set[str]:
+            entries: builtins.list[Entry] = [(id, facts_of(commit), commit) for id, commit in commits.items()]
+            gone = {entry[0] for each in fits for entry in each.among(entries) if each.has(commits[entry[0]])}
+            return commits.keys() - gone
 
         for line in self._lines.lines():
             self._writes.delete(line, self._lines.keep(line, others))
@@ -485,11 +482,68 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         return 1 if current is None else int(current) + 1
 
 
+class _Filter:
+    """Metadata that a checkpoint must have.
+
+    Args:
+        wanted: the values, by key.
+        metadata: returns the metadata of a checkpoint.
+    """
+
+    def __init__(self, wanted: Mapping[str, Any], metadata: Callable[[Commit], Mapping[str, Any]]) -> None:
+        self._wanted = wanted
+        self._metadata = metadata
+        self._marks = [marks for key, value in wanted.items() if (marks := _marks(key, value))]
+
+    def among(self, entries: Iterable[Entry]) -> builtins.list[Entry]:
+        """Return the checkpoints that may fit. Most of the others are not even decoded."""
+        found = []
+        page, columns = None, []
+        for entry in entries:
+            _, facts, at = entry
+            if isinstance(facts, Page):
+                if facts is not page:
+                    page, columns = facts, facts.columns(self._wanted)
+                for column, value in columns:
+                    if column[at] != value:  # type: ignore[index]
+                        break
+                else:
+                    found.append(entry)
+            elif not facts or self._is_marked(facts):
+                found.append(entry)
+        return found
+
+    def _is_marked(self, facts: bytes) -> bool:
+        for several in self._marks:
+            for mark in several:
+                if mark in facts:
+                    break
+            else:
+                return False
+        return True
+
+    def has(self, commit: Commit) -> bool:
+        """Return whether a checkpoint fits."""
+        metadata = self._metadata(commit)
+        return all(field_of(metadata, key) == value for key, value in self._wanted.items())
+
+
 def _message(metadata: dict[str, Any], channels: builtins.list[str]) -> str:
     """Return the message of a checkpoint's commit: ``loop 3: messages, budget``, without LangGraph's own channels."""
     name = f"{metadata.get('source', 'checkpoint')} {metadata.get('step', '')}".rstrip()
     shown = ", ".join(channel for channel in channels[:_SHOWN] if not channel.startswith(("__", "branch:")))
     return f"{name}: {shown}" if shown else name
+
+
+def _described(meta: dict[str, Any]) -> Any:
+    """Return the metadata in a meta that has the rest of the checkpoint too."""
+    return {key: value for key, value in meta.items() if key not in _OWN} | meta[REST].get(SHADOWED, {})
+
+
+def _metadata_beside(commit: Commit) -> Mapping[str, Any] | None:
+    """Return the metadata of a checkpoint, or None if they are not in the meta of the commit."""
+    meta = commit.meta
+    return _described(meta) if REST in meta else None
 
 
 def _line(config: RunnableConfig) -> Line:
