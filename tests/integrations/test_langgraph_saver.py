@@ -24,7 +24,7 @@ from langgraph.types import Command, Interrupt, Send, interrupt
 from tests.support import store_openers
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.integrations.langgraph import VersionedSaver
+from versioned_state.integrations.langgraph import VersionedSaver, lines
 from versioned_state.storage import Counting
 
 CONFORMANCE = 81
@@ -419,6 +419,26 @@ def test_what_a_call_asks_of_the_store():
         assert requests(saver.get_tuple, config()) == 3
         assert requests(saver.delete_thread, "1") == 4
         assert saver.get_tuple(config()) is None
+
+
+def test_more_threads_than_handles_are_not_mixed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "_HANDLES", 4)
+    store = Memory()
+    with VersionedSaver(store) as saver:
+        threads = [f"thread {number}" for number in range(9)]
+        ends = {thread: config(thread) for thread in threads}
+        for step in range(3):
+            for thread in threads:
+                long = [HumanMessage(f"{thread}, message {n} " * 20, id=f"{n}") for n in range(80 + step)]
+                values = {"messages": long, f"{thread}, step {step}": step}
+                ends[thread] = put(saver, ends[thread], values, step=step)
+                assert got(saver, config(thread)).checkpoint["channel_values"] == values
+        for thread in threads:
+            found = list(saver.list(config(thread)))
+            assert [each.metadata["step"] for each in found] == [2, 1, 0]
+            assert all(f"{thread}, step {2 - at}" in each.checkpoint["channel_values"] for at, each in enumerate(found))
+            assert [len(each.checkpoint["channel_values"]) for each in found] == [2, 2, 2]
+    assert Repository(store).fsck().ok
 
 
 def test_a_thread_that_others_erase_meanwhile_begins_anew():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -32,12 +33,17 @@ def messages(count: int) -> list[dict[str, Any]]:
     return [{"role": "user", "text": f"message {n} " * 20} for n in range(count)]
 
 
+def packed() -> list[str]:
+    """Return a value that is stored in an object of its own, and has no baseline."""
+    return [os.urandom(40).hex() for _ in range(10)]
+
+
 def test_a_content_takes_the_place_of_the_last_one():
     handle = opened()
     repository = port.handle(handle).repository
     contents: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({"a": 1, "b": messages(300), "c": [1, 2]}, {}),
-        ({"a": 1, "b": messages(301)}, {"x": "large" * 1000}),
+        ({"a": 1, "b": messages(300), "c": [1, 2], "p": packed()}, {}),
+        ({"a": 1, "b": messages(301), "p": packed()}, {"x": "large" * 1000}),
         ({"b": messages(301), "d": os.urandom(5000)}, {}),
         ({}, {"x": 1}),
         ({"b": messages(2)}, {}),
@@ -82,7 +88,7 @@ def test_what_others_keep_beside_the_content_stays():
 def test_the_same_content_is_a_commit_of_one_object():
     store = Counting(Memory())
     handle = opened(store)
-    same: dict[str, Any] = {"small": 1, "packed": [os.urandom(40).hex() for _ in range(10)], "long": messages(300)}
+    same: dict[str, Any] = {"small": 1, "packed": packed(), "long": messages(300)}
     handle.commit(content(same), message="first")
     store.reset()
     handle.commit(content({**same, "long": list(same["long"])}), message="second")
@@ -145,3 +151,19 @@ def test_it_turns_to_another_branch():
     assert repository.snapshot(two).copy() == {"a": messages(100)}
     assert len(list(repository.log("two"))) == 1
     assert repository.fsck().ok
+
+
+def test_on_another_branch_it_does_not_rely_on_what_gc_has_taken():
+    store = Memory()
+    repository = Repository(store)
+    handle = ContentHandle(repository, "one")
+    long = content({"long": messages(300), "packed": packed()})
+    handle.commit(long, message="one")
+    other = Repository(store)
+    other.branches.delete("one", force=True)
+    assert other.gc(expire=timedelta(0)).freed > 0
+    ContentHandle(repository, "third").commit(content({"a": 1}), message="learns of the sweep")
+    handle.turn_to("two")
+    handle.commit(long, message="two")
+    assert other.fsck().ok
+    assert other.snapshot("two").copy() == {key[1:].decode(): value for key, value in long.items()}
