@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.frameworks.tables import OURS, THEIRS
-from benchmarks.frameworks.threads import Framework, parts
+from benchmarks.frameworks.threads import Framework, adapter, never_closed, parts
 
 
 class _Storage:
@@ -48,25 +46,16 @@ async def _ids(storage: _Storage, thread: str) -> int:
     return len(await storage.storage.list_checkpoint_ids(workflow_name=thread))
 
 
-@contextmanager
-def _ours(folder: Path) -> Iterator[_Storage]:
-    from versioned_state.integrations.agent_framework import VersionedCheckpointStorage
-
-    with VersionedCheckpointStorage(folder) as storage:
-        yield _Storage(storage)
-
-
-@contextmanager
-def _theirs(folder: Path) -> Iterator[_Storage]:
+def _theirs(folder: Path) -> _Storage:
     from agent_framework import FileCheckpointStorage
 
-    yield _Storage(FileCheckpointStorage(folder))
+    return _Storage(FileCheckpointStorage(folder))
 
 
 PARTS: Final = parts(
     Framework(
         "FileCheckpointStorage",
-        {OURS: _ours, THEIRS: _theirs},
+        {OURS: adapter("agent_framework.VersionedCheckpointStorage", _Storage), THEIRS: never_closed(_theirs)},
         _Storage.put,
         _Storage.get,
         reads={"get_latest": _latest, "list_checkpoint_ids": _ids},

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.frameworks.tables import OURS, THEIRS
-from benchmarks.frameworks.threads import Framework, parts
+from benchmarks.frameworks.threads import Framework, adapter, never_closed, parts
 
 
-@contextmanager
-def _ours(folder: Path) -> Iterator[Any]:
-    from versioned_state.integrations.crewai import VersionedFlowPersistence
-
-    with VersionedFlowPersistence(folder) as persistence:
-        yield persistence
-
-
-@contextmanager
-def _theirs(folder: Path) -> Iterator[Any]:
+def _theirs(folder: Path) -> Any:
     from crewai.flow.persistence.sqlite import SQLiteFlowPersistence
 
-    yield SQLiteFlowPersistence(str(folder / "flows.db"))
+    return SQLiteFlowPersistence(str(folder / "flows.db"))
 
 
 async def _put(persistence: Any, thread: str, step: int, texts: list[str]) -> None:
@@ -36,5 +25,12 @@ async def _get(persistence: Any, thread: str) -> list[str]:
 
 
 PARTS: Final = parts(
-    Framework("SQLiteFlowPersistence", {OURS: _ours, THEIRS: _theirs}, _put, _get, is_log=False, has_history=True)
+    Framework(
+        "SQLiteFlowPersistence",
+        {OURS: adapter("crewai.VersionedFlowPersistence"), THEIRS: never_closed(_theirs)},
+        _put,
+        _get,
+        is_log=False,
+        has_history=True,
+    )
 )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.frameworks.tables import OURS, THEIRS
-from benchmarks.frameworks.threads import Framework, parts
+from benchmarks.frameworks.threads import Framework, adapter, never_closed, parts
 
 _ANN: Final = {"app_name": "trips", "user_id": "ann"}
 
@@ -54,32 +52,22 @@ async def _listed(service: _Service, _: str) -> list[tuple[str, Any]]:
     return sorted((session.id, session.state) for session in found.sessions)
 
 
-@contextmanager
-def _ours(folder: Path) -> Iterator[_Service]:
-    from versioned_state.integrations.google_adk import VersionedSessionService
-
-    with VersionedSessionService(folder) as service:
-        yield _Service(service)
-
-
-@contextmanager
-def _theirs(folder: Path) -> Iterator[_Service]:
+def _theirs(folder: Path) -> _Service:
     from google.adk.sessions.sqlite_session_service import SqliteSessionService
 
-    yield _Service(SqliteSessionService(str(folder / "sessions.db")))
+    return _Service(SqliteSessionService(str(folder / "sessions.db")))
 
 
-@contextmanager
-def _database(folder: Path) -> Iterator[_Service]:
+def _database(folder: Path) -> _Service:
     from google.adk.sessions.database_session_service import DatabaseSessionService
 
-    yield _Service(DatabaseSessionService(f"sqlite+aiosqlite:///{folder / 'sessions.db'}"))
+    return _Service(DatabaseSessionService(f"sqlite+aiosqlite:///{folder / 'sessions.db'}"))
 
 
 def _beside(name: str, theirs: Any) -> Framework:
     return Framework(
         name,
-        {OURS: _ours, THEIRS: theirs},
+        {OURS: adapter("google_adk.VersionedSessionService", _Service), THEIRS: never_closed(theirs)},
         _Service.put,
         _Service.get,
         begin=_Service.begin,

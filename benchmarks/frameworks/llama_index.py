@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.frameworks.tables import OURS, THEIRS
-from benchmarks.frameworks.threads import Framework, parts
+from benchmarks.frameworks.threads import Framework, adapter, never_closed, parts
 
 
-@contextmanager
-def _ours(folder: Path) -> Iterator[Any]:
-    from versioned_state.integrations.llama_index import VersionedDBChatStore
-
-    with VersionedDBChatStore(folder) as store:
-        yield store
-
-
-@contextmanager
-def _theirs(folder: Path) -> Iterator[Any]:
+def _theirs(folder: Path) -> Any:
     from llama_index.core.storage.chat_store.sql import SQLAlchemyChatStore
 
-    yield SQLAlchemyChatStore(table_name="messages", async_database_uri=f"sqlite+aiosqlite:///{folder / 'messages.db'}")
+    return SQLAlchemyChatStore(
+        table_name="messages", async_database_uri=f"sqlite+aiosqlite:///{folder / 'messages.db'}"
+    )
 
 
 async def _put(store: Any, thread: str, step: int, texts: list[str]) -> None:
@@ -52,7 +43,7 @@ async def _delete(store: Any, thread: str) -> None:
 PARTS: Final = parts(
     Framework(
         "SQLAlchemyChatStore",
-        {OURS: _ours, THEIRS: _theirs},
+        {OURS: adapter("llama_index.VersionedDBChatStore"), THEIRS: never_closed(_theirs)},
         _put,
         _get,
         reads={"get 10 from the 6th on": _some, "count_messages": _count},

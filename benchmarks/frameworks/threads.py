@@ -9,10 +9,11 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -26,13 +27,39 @@ _LARGE_BATCH: Final = 50
 _THREAD: Final = "thread"
 
 
+Open = Callable[[Path], AbstractContextManager[Any]]
+"""Opens a store in a folder, and closes it after the block, which gets what the calls of the framework are made on."""
+
+
+def adapter(name: str, wrap: Callable[[Any], Any] = lambda store: store) -> Open:
+    """Return what opens one of our adapters by its module and class, and wraps it."""
+    module, _, cls = name.partition(".")
+
+    @contextmanager
+    def opened(folder: Path) -> Iterator[Any]:
+        with getattr(import_module(f"versioned_state.integrations.{module}"), cls)(folder) as store:
+            yield wrap(store)
+
+    return opened
+
+
+def never_closed(make: Callable[[Path], Any]) -> Open:
+    """Return what opens a store of a framework that has no call to close it."""
+
+    @contextmanager
+    def opened(folder: Path) -> Iterator[Any]:
+        yield make(folder)
+
+    return opened
+
+
 @dataclass(frozen=True)
 class Framework:
     """A framework, its two stores, and the calls on them.
 
     Attributes:
         name: of the framework's own store.
-        open: opens the store of a side in a folder. What the block gets is passed to the calls.
+        open: opens the store of a side.
         put: stores the next step of a thread; called with the store, the thread, the number of the step and the texts
             so far, of which the last one is new.
         get: returns the texts of a thread. A thread of ``is_log`` has them all, any other those of its last step.
@@ -45,7 +72,7 @@ class Framework:
     """
 
     name: str
-    open: Mapping[str, Callable[[Path], AbstractContextManager[Any]]]
+    open: Mapping[str, Open]
     put: Callable[[Any, str, int, list[str]], Awaitable[object]]
     get: Callable[[Any, str], Awaitable[list[str]]]
     begin: Callable[[Any, str], Awaitable[object]] | None = None
