@@ -278,12 +278,16 @@ def _tag(checkpoint_id: str) -> str:
     return branch_name(_CHECKPOINTS, string("checkpoint_id", checkpoint_id))
 
 
+_ATOMS: Final = frozenset({str, bytes, int, float, bool, type(None)})
+"""The types of most values, which have no parts."""
+
+
 def _unknown_classes(value: Any) -> set[str]:
     """Return the names of the classes in a value that were not read as what they are."""
     found, rest, seen = set(), [value], set()
     while rest:
         each = rest.pop()
-        if id(each) in seen:
+        if type(each) in _ATOMS or id(each) in seen:
             continue
         seen.add(id(each))
         if isinstance(each, Tagged):
