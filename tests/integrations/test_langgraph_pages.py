@@ -314,6 +314,18 @@ def test_a_purge_takes_words_out_of_them(store: KVStore):
     assert len(pages(store)) == 1
 
 
+@pytest.mark.parametrize("count", [0, 20], ids=["", "longer by then"])
+def test_a_process_that_has_listed_the_thread_notices_a_purge(store: KVStore, count: int):
+    with another(store) as saver:
+        assert len(steps(saver, filter={"who": "alice"})) == 10
+        Repository(Wrapper(store)).purge(replace={"alice": "somebody"})
+        with another(store) as other:
+            grown(other, count, first=1000)
+        assert steps(saver, filter={"who": "alice"}) == []
+        assert len(steps(saver, filter={"who": "somebody"})) == 10
+        assert len(steps(saver)) == MANY + 10 + count
+
+
 @pytest.mark.parametrize("thorough", [False, True])
 def test_a_purged_thread_has_none(store: KVStore, *, thorough: bool):
     repository = Repository(Wrapper(store))

@@ -146,7 +146,8 @@ class Known:
         """How many were found by their commits, since pages were written."""
         self._database = database
         self._lock = Lock()
-        for head in ([] if main.head is None else [self._read(main.head)]) + list(forks.values()):
+        self._head = None if main.head is None else self._read(main.head)
+        for head in ([] if self._head is None else [self._head]) + list(forks.values()):
             self._push(head)
 
     def __len__(self) -> int:
@@ -158,7 +159,7 @@ class Known:
     def follow(self, main: Ref, forks: Mapping[str, Commit]) -> bool:
         """Take in the present refs of the line.
 
-        Returns False if commits have left it, so that everything must be found anew.
+        Returns False if commits have left it, or a purge has rewritten them, so that everything must be found anew.
         """
         if (
             main.log != self.main.log
@@ -167,11 +168,21 @@ class Known:
         ):
             return False
         with self._lock:
-            self._push(self._read(main.head))
-            for head in forks.values():
-                self._push(head)
-            self.main, self.forks = main, dict(forks)
+            head = self._head if main.head == self.main.head else self._read(main.head)
+            if head is None or not self._is_before(head):
+                return False
+            for each in (head, *forks.values()):
+                self._push(each)
+            self.main, self.forks, self._head = main, dict(forks), head
         return True
+
+    def _is_before(self, head: Commit) -> bool:
+        """Return whether the end of the branch, as it was known, leads to a commit. Cost: O(log n) reads."""
+        before = self._head
+        if before is None or before is head:
+            return True
+        at = min(before.height, head.height)
+        return graph.descend(head, at, self._database.commits.read).address == before.address
 
     def find(self, id: str) -> Commit | None:
         """Return a checkpoint, if there is one. Cost: a read for each later one that was not found before."""
