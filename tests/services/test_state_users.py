@@ -239,6 +239,23 @@ async def test_a_listed_round_can_be_read_though_its_branch_was_pruned_by_hand(s
 
 
 @in_event_loop
+async def test_a_round_that_another_process_has_pruned_meanwhile_is_not_there() -> None:
+    store = Memory()
+    async with StateService.over(store) as service:
+        for number in range(1, 4):
+            await service.save_state("u", {"n": number, "large": [str(number) * 600] * 5})
+        assert await service.export_state("u", None, 1) is not None  # which reads history as it is
+        other = Repository(store)
+        other.prune(keep_last=1, expire=timedelta(0))
+        other.gc(expire=timedelta(0), force=True)
+        assert await service.export_state("u", None, 1) is None
+        assert await service.list_rounds("u") == [3]
+        latest = await service.export_state("u")
+        assert latest is not None
+        assert latest["n"] == 3
+
+
+@in_event_loop
 async def test_the_latest_round_is_the_highest_that_can_be_read_though_the_branch_was_pruned_by_hand() -> None:
     async with InMemoryStateService() as service:
         for number in (1, 3, 2):

@@ -47,11 +47,17 @@ def raw_of(stored: bytes) -> bytes:
 
 
 class Content:
-    """What the store has, and the keys of the objects that were deleted at some time."""
+    """What the store has.
+
+    Attributes:
+        swept: the keys of the objects that were deleted at some time.
+        came_late: the keys that were put by requests whose senders had given up waiting.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.swept: set[str] = set()
+        self.came_late: set[str] = set()
         self.mutable: dict[str, bytes] = {}
         self.ordered: list[str] = []
 
@@ -270,7 +276,9 @@ class Connection(KVStore):
             arguments: Any = (dict(expected), dict(puts), deletes, dict(objects or {}))
 
             def arrive() -> None:
-                scheduler.note(f"--- arrives late: {what}: {content.apply(*arguments)}")
+                is_done = content.apply(*arguments)
+                content.came_late.update(puts if is_done else ())
+                scheduler.note(f"--- arrives late: {what}: {is_done}")
 
             scheduler.late.append((scheduler.steps + self.faults.rng.choice((1, 3, 10, 40, 200)), arrive))
         self._fail(fault, what)

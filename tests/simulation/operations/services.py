@@ -321,9 +321,11 @@ async def check_turns(client: Client, rng: Dice, operation: Operation, without: 
             try:
                 state, asked, remembered = await off_loop(words)
             except MissingObjectError:
+                # Others may have pruned it since it was listed, or since this process last looked where history ends.
+                await off_loop(sessions.repository.database.commits.refresh_shallow)
                 if commit in await sessions.log("turns", session):
                     raise
-                continue  # others have pruned it since it was listed
+                continue
             if not state == asked == remembered or without in state:
                 client.model.fail(f"a turn is there in part: {session} {commit.short} {state} {asked} {remembered}")
 

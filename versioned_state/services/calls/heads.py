@@ -64,16 +64,18 @@ def iter_sessions(repository: Repository, prefix: str, *, after: str | None = No
 
 
 def at_head(database: Database, branch: str, function: Callable[[Commit], T], absent: T) -> T:
-    """Return the result of a function that only reads the head of a session, or ``absent`` if there is no session."""
-    head = head_of(database, branch)
+    """Return the result of a function that only reads history from a session's head, or ``absent`` if there is none."""
+    head, is_again = head_of(database, branch), False
     while head is not None:
         try:
             return function(head)
         except MissingObjectError:
+            # The session was deleted or rewritten meanwhile, or its older history pruned, and gc collected that.
+            database.commits.refresh_shallow()
             before, head = head, head_of(database, branch)
-            if head == before:
+            if head == before and is_again:
                 raise
-            # The session was deleted or rewritten meanwhile, and gc collected the old head.
+            is_again = head == before
     return absent
 
 
