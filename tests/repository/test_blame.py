@@ -183,7 +183,7 @@ def same(a: Any, b: Any) -> bool:
 def parts_of(value: Any) -> list[Any]:
     if type(value) is dict:
         return list(value.items())
-    return value.split("\n") if type(value) is str else list(value)
+    return value.split("\n") if type(value) is str and value else list(value)
 
 
 PATHS = ["items", "text", "prefs", "deep.items", "deep", ""]
@@ -203,7 +203,7 @@ def test_blame_is_what_a_naive_walk_gives(seed):
             parts = parts_of(value) if value else [value]
             if path == "":
                 parts.sort()
-            expected = [histories.blame(head, keys, part, whole=parts == [value]) for part in parts]
+            expected = [histories.blame(head, keys, part, whole=not value) for part in parts]
             found = histories.repository.blame(path, head)
             assert [each.commit for each in found] == expected
             shown = [part[1] for part in parts] if type(value) is dict and value else parts
@@ -252,11 +252,12 @@ def resolved(histories: Histories, part: Blame, *, below: bool) -> Commit:
     ``below``: it is an entry or an element of the value.
     """
     while not part.complete:
-        there, line = part.path_in_commit, part.line
-        assert line is not None or exact(histories.repository.snapshot(part.commit).at(there)) == exact(part.value)
+        there = part.path_in_commit
+        value = histories.repository.snapshot(part.commit).at(there)
+        assert exact(value) == exact(part.value) or (not below and part.value in value.split("\n"))
         within = StatePath(there.steps[:-1]) if below else there
         found = histories.repository.blame(within if within.steps else "", part.commit, deadline=0)
-        (part,) = [each for each in found if each.path == there and (line is None or each.value == part.value)]
+        (part,) = [each for each in found if each.path == there and (each.line is None or each.value == part.value)]
     return part.commit
 
 
@@ -275,6 +276,18 @@ def test_blame_that_is_ended_goes_on_where_it_was_ended(seed):
         for part, expected in zip(ended, whole, strict=True):
             assert part.commit == head if part.complete else part.commit in histories.repository.parents(head)
             assert resolved(histories, part, below=str(part.path) != path) == expected.commit
+
+
+def test_a_line_goes_on_through_a_commit_in_which_it_was_the_only_one():
+    state = Versioned()
+    for text in ("keep\ndrop", "keep", "keep\nmore"):
+        state["text"] = text
+        state.commit(text)
+    first, alone, last = reversed(list(state.log()))
+    assert [part.commit for part in state.blame("text")] == [first, last]
+    line = state.blame("text", deadline=0)[0]
+    assert (line.commit, line.complete) == (alone, False)
+    assert [part.commit for part in state.blame(line.path_in_commit, line.commit)] == [first]
 
 
 @given(st.integers(0, 2**32))
@@ -438,6 +451,24 @@ def test_lines_of_a_text_are_blamed_be_it_short_or_long():
     assert [(part.line, part.value, part.commit.message) for part in state.blame("note")] == [
         (None, "one line", "third")
     ]
+
+
+def test_a_text_of_one_line_is_blamed_as_a_line_and_an_empty_one_as_a_value():
+    state = Versioned()
+    for text in ("", "\nkeep", "keep\n", "keep", "", "\nback"):
+        state["text"] = text
+        state.commit(repr(text))
+    # The empty line is no part of the empty text before it.
+    assert lines(state, "text") == [("'\\nback'", ""), ("'\\nback'", "back")]
+    found = [
+        [(part.commit.message, part.line, part.value) for part in state.blame("text", f"HEAD~{n}")] for n in (1, 2, 3)
+    ]
+    assert found == [
+        [("''", None, "")],
+        [("'\\nkeep'", None, "keep")],
+        [("'\\nkeep'", None, "keep\n")],
+    ]
+    assert state.blame("text", "HEAD~1")[0].commit == state.repository.commit("HEAD~1")
 
 
 def test_a_value_without_parts_is_one_part_and_an_order_is_none():

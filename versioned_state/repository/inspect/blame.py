@@ -1,7 +1,8 @@
 """Blame: the commit that each part of a value comes from. Layer: repository.
 
 As in git: every part is passed on to the first parent that has it unchanged; a part that no parent has is the commit's
-own. Commits are taken children first, and only as long as parts are left.
+own. Commits are taken children first, and only as long as parts are left. A text is its lines even where it has only
+one, so that an answer does not depend on the commit at which the search begins.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ def blame(
         start, end: return only the parts from ``start`` to before ``end``, both as in a slice: ``start=-50`` for the
             last 50.
         deadline: stop after this many seconds, and one commit at least. Parts whose commit is not known then have
-            ``complete`` false; blame of ``part.commit`` goes on where the search has stopped.
+            ``complete`` false. For each of them blame of ``part.commit``, where the part is at ``part.path_in_commit``
+            (a line of a text: the line there that equals it), gives the commit that a search without a deadline gives.
 
     Raises:
         UnknownPathError: nothing is there.
@@ -248,9 +250,10 @@ class _Blamer:
                 _Part(self._tracer.decoder.entry_path(path, key), cell, key=key)
                 for key, cell in self._iter_entries(opened, _bounded(range(opened.tree.count)[parts], path))
             ]
-        if lines is not None and len(lines) > 1:
+        if lines:
             self._kind = _Kind.LINES
-            return [_Part(path, lines[at], position=at, line=at + 1) for at in range(len(lines))[parts]]
+            if len(lines) > 1:
+                return [_Part(path, lines[at], position=at, line=at + 1) for at in range(len(lines))[parts]]
         return [_Part(path, cell)][parts]
 
     def _iter_entries(self, opened: Container, wanted: range) -> Iterator[tuple[bytes, bytes]]:
@@ -420,7 +423,10 @@ class _Texts:
         self._chunks: dict[Address, bytes] = {}
 
     def lines(self, cell: bytes) -> list[str] | None:
-        """Return the lines of a text, without their line breaks, or None for every other value."""
+        """Return the lines of a text, without their line breaks, or None for every other value.
+
+        An empty text has none.
+        """
         kept = self._lines
         if cell not in kept:
             # Two texts are kept, since each is compared with the one before it.
@@ -436,7 +442,7 @@ class _Texts:
         else:
             return None
         lines = text.split("\n")
-        return lines[:-1] if len(lines) > 1 and not lines[-1] else lines
+        return lines if lines[-1] else lines[:-1]
 
     def _join(self, cell: bytes) -> str:
         tree = tree_of(cell)
