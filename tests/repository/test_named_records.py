@@ -22,6 +22,7 @@ from versioned_state.errors import (
 from versioned_state.repository.refs import named_records
 from versioned_state.storage import Counting, ReadOnly
 from versioned_state.storage.testing.writers import run_together
+from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 
@@ -272,6 +273,24 @@ def test_purge_erases_the_records_of_branches_and_of_those_that_never_were(tmp_p
     assert repository.purge(branches="u2").records == ()
     assert "u2/a/1" in repository.records, "it belongs to u2/a, which is there"
     assert repository.fsck().ok
+
+
+class RecordsLate(Wrapper):
+    """A store in which somebody writes a record of a branch just before the branch is deleted."""
+
+    def apply(self, expected, puts, deletes=(), *, objects=None):
+        if "ref/branch/u1" in deletes:
+            Repository(self.store).records["u1/late"] = {"secret": "the secret of u1/late"}
+        return super().apply(expected, puts, deletes, objects=objects)
+
+
+@pytest.mark.parametrize("thorough", [False, True])
+def test_purge_erases_records_that_are_written_while_it_works(thorough):
+    memory = Memory()
+    begun(Repository(memory), "main", "u1")
+    report = Repository(RecordsLate(memory)).purge(branches="u1", thorough=thorough)
+    assert report.records == ("u1/late",)
+    assert list(Repository(memory).records) == []
 
 
 def test_purge_finds_mentions_and_replaces_words(repository):

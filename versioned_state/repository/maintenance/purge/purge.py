@@ -238,6 +238,7 @@ class _Purge:
             self._erase_effects()
             self._erase_records()
             self._rewrite()
+            self._erase_records()  # those that were written since, while the branches were still there
             self._collect()
             self.left = "all of it is erased; only the search for mentions is missing"
             self._mentions = self._find_mentions()
