@@ -475,12 +475,12 @@ def test_an_empty_store_and_asyncio():
 
 @pytest.mark.every_case
 @pytest.mark.parametrize("at", range(5, 12))
-@pytest.mark.parametrize("act", ["moves", "expires later"])
+@pytest.mark.parametrize("act", ["moves", "expires later", "is purged of a value"])
 def test_whatever_others_do_with_a_ref_while_the_index_is_made_it_is_in_it(at, act):
     store = Memory()
     handles = [Versioned(Repository(store), branch=f"b{n}") for n in range(3)]
     for handle in handles:
-        handle["n"] = 0
+        handle["n"], handle["secret"] = 0, f"of {handle.branch}"
         handle.commit(meta={"run": "r0"})
 
     def others():
@@ -488,6 +488,8 @@ def test_whatever_others_do_with_a_ref_while_the_index_is_made_it_is_in_it(at, a
             for handle in handles[:2]:
                 handle["n"] = handle["n"] + 1
                 handle.commit(meta={"run": "r0"})
+        elif act == "is purged of a value":
+            Repository(store).purge("secret")  # which moves the branches, and collects their old heads
         else:
             Versioned(Repository(store), branch="b1", ttl_seconds=1000).commit(meta={"run": "r0"}, allow_empty=True)
 

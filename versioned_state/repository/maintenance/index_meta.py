@@ -71,7 +71,8 @@ def _begin(database: Database, key: str) -> None:
 def _add(database: Database, refs: list[Ref], key: str) -> None:
     """Index refs by a key, on the condition that they are as they were read.
 
-    One that others change meanwhile is read again, alone.
+    One that others change meanwhile is read again, alone; so is one whose head is gone, since a purge that has moved it
+    may have collected the old head. One that has not moved is damaged, and left out.
 
     A move does not index it where the old head and the new one have the same value, nor does a change of its record
     alone.
@@ -86,16 +87,25 @@ def _add(database: Database, refs: list[Ref], key: str) -> None:
                 expected[ref_key(ref.kind, ref.name)] = ref.stored
                 puts.update(dict.fromkeys(entries, b""))
         if not puts or database.store.apply(expected, puts):
-            return
+            unread = [ref for ref in refs if ref.head is not None and ref.head not in metas]
+            refs = _moved(unread, database.refs(refs[0].kind, [ref.name for ref in unread])) if unread else []
+            if not refs:
+                return
+            continue
         now = database.refs(refs[0].kind, [ref.name for ref in refs])
         if len(refs) > 1:
-            changed = [ref for ref, before in zip(now, refs, strict=True) if ref.stored != before.stored]
+            changed = _moved(refs, now)
             for ref in changed:
                 _add(database, [ref], key)
             now = [ref for ref in now if ref not in changed]
         refs = now
         backoff(attempt)
     raise StoreBusyError("others keep moving these refs", hint="call it again: it continues")
+
+
+def _moved(before: list[Ref], now: list[Ref]) -> list[Ref]:
+    """Return the refs, as they are now, that are not as they were."""
+    return [ref for ref, known in zip(now, before, strict=True) if ref.stored != known.stored]
 
 
 def _end(database: Database, key: str) -> None:
