@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,18 @@ def _remember(runner: Runner, handle: Versioned) -> None:
     runner.model.contents.setdefault(head.id, tracked)
 
 
+@contextmanager
+def _trying(runner: Runner, operation: Operation, handle: Versioned) -> Iterator[None]:
+    """Run a block that commits: if it fails, what the handle had staged may have landed since the operation began."""
+    try:
+        yield
+    except BaseException:
+        for word in runner.site.pending.get(id(handle), ()):
+            token = runner.model.tokens[word]
+            token.tried = operation.start if token.tried is None else token.tried
+        raise
+
+
 def _dropped(runner: Runner, handle: Versioned) -> None:
     runner.site.pending.pop(id(handle), None)
 
@@ -115,13 +128,8 @@ def commit(runner: Runner, rng: Dice, operation: Operation) -> None:
     handle = _writing(runner, operation, _branch(rng))
     if rng.random() < 0.8:
         _stage(runner, handle, rng)
-    try:
+    with _trying(runner, operation, handle):
         _commit(runner, rng, operation, handle)
-    except BaseException:
-        for word in runner.site.pending.get(id(handle), ()):
-            token = runner.model.tokens[word]
-            token.tried = operation.start if token.tried is None else token.tried
-        raise
 
 
 def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) -> None:
@@ -161,7 +169,8 @@ def commit_with_tag(runner: Runner, rng: Dice, operation: Operation) -> None:
     operation.detail += f" {tag}"
     runner.model.copy(operation, branch)
     _stage(runner, handle, rng)
-    made = handle.commit(tag=tag, policies=dict(POLICIES), meta={"by": tag})
+    with _trying(runner, operation, handle):
+        made = handle.commit(tag=tag, policies=dict(POLICIES), meta={"by": tag})
     runner.model.tags[tag] = made.id, operation.start
     _acked(runner, operation, handle)
 
@@ -179,7 +188,8 @@ def commit_onto(runner: Runner, rng: Dice, operation: Operation) -> None:
     if rng.random() < 0.8:
         _stage(runner, handle, rng)
     note = runner.world.word()
-    made = handle.commit(parent=onto, note={note: 1}, on_moved=rng.choice(("merge", "refuse")))
+    with _trying(runner, operation, handle):
+        made = handle.commit(parent=onto, note={note: 1}, on_moved=rng.choice(("merge", "refuse")))
     model.notes[note] = made.id, operation
     _acked(runner, operation, handle)
 
@@ -230,7 +240,8 @@ def sequence(runner: Runner, rng: Dice, operation: Operation) -> None:
         handle["log"] = []
     handle.sequence("log").append(word)
     if rng.random() < 0.8:
-        handle.commit(policies=dict(POLICIES))
+        with _trying(runner, operation, handle):
+            handle.commit(policies=dict(POLICIES))
         _acked(runner, operation, handle)
 
 
@@ -361,7 +372,8 @@ def restore(runner: Runner, rng: Dice, operation: Operation) -> None:
     handle.restore(rng.choice(KEYS), at=other)
     if rng.random() < 0.5:
         runner.model.write(operation, branch)
-        handle.commit(policies=dict(POLICIES))
+        with _trying(runner, operation, handle):
+            handle.commit(policies=dict(POLICIES))
         _acked(runner, operation, handle)
 
 
