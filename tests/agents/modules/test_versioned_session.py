@@ -500,6 +500,28 @@ async def test_the_handles_of_eight_sessions_stay_open():
 
 
 @in_event_loop
+async def test_a_handle_whose_branch_cannot_be_read_is_closed():
+    store = Faulty(Store())
+    session = VersionedSession(Repository(store))
+    await session.save_session_state("one", memory=Memory(["one"]))
+    gc.collect()
+    branch = session.branch("one")
+    (kept,) = [
+        each
+        for each in gc.get_objects()
+        if type(each) is Versioned and not port.is_closed(each) and each.repository is session.repository
+    ]
+    assert kept.branch == branch
+    store.arm(1)
+    with pytest.raises(StorageError):
+        await session.save_session_state("one", memory=Memory(["two"]))
+    assert port.is_closed(kept)
+    await session.save_session_state("one", memory=Memory(["two"]))
+    with session.state("one") as state:
+        assert state["memory"]["content"] == ["two"]
+
+
+@in_event_loop
 async def test_a_save_after_a_load_by_another_process_writes_what_changed():
     store = Counting(Store())
     await VersionedSession(store).save_session_state("one", agent=Agent(content=messages(2_000)))

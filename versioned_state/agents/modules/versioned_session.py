@@ -259,23 +259,22 @@ class VersionedSession(SessionBase):
         may have changed since, and a save of other modules would commit that.
         """
         state, known = self._handles.pop(branch, (None, names))
-        if state is not None:
-            handle = port.handle(state)
-            if known != names or handle.read_ref().stored != handle.ref.stored:
-                port.close(state, warning=False)
-                state = None
-        if state is None:
-            state = Versioned(self.repository, branch=branch)
         try:
+            if state is None or known != names or not _is_at_head(state):
+                if state is not None:
+                    port.close(state, warning=False)
+                state = Versioned(self.repository, branch=branch)
             yield state
         except BaseException:
-            port.close(state, warning=False)
+            if state is not None:
+                port.close(state, warning=False)
             raise
+        dropped = [self._handles.pop(branch, None)]  # of another thread, which has saved the session meanwhile
         self._handles[branch] = state, names
-        for old in list(self._handles)[:-_HANDLES]:
-            dropped, _ = self._handles.pop(old, (None, names))
-            if dropped is not None:
-                port.close(dropped, warning=False)
+        dropped += [self._handles.pop(old, None) for old in list(self._handles)[:-_HANDLES]]
+        for each in dropped:
+            if each is not None:
+                port.close(each[0], warning=False)
 
     def _save_to(self, state: Versioned, saved: list[_Saved], meta: Mapping[str, Any]) -> Commit:
         for each in saved:
@@ -361,3 +360,8 @@ class VersionedSession(SessionBase):
             fork = state.fork(branch, at=at, ttl_seconds=_SAVING_S)
         forks.append(fork)
         return fork
+
+
+def _is_at_head(state: Versioned) -> bool:
+    handle = port.handle(state)
+    return handle.read_ref().stored == handle.ref.stored
