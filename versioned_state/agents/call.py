@@ -75,7 +75,7 @@ class Call:
         parent: the call that this one is nested in, or None.
         namespace: the names of the calls around this one and its own, outermost first, joined with ``/``.
         is_paused: whether it is a generator's, and the caller runs until its next step.
-        steps: carries out ``emit`` and ``checkpoint``. None if they do nothing.
+        steps: carries out ``emit`` and ``checkpoint`` until the call ends. None if they do nothing.
         task: the task that was called, if it is known.
     """
 
@@ -150,13 +150,24 @@ class Call:
         )
 
     def emit(self, event: Any) -> None:
-        """Keep an event with the state, as ``emit`` does."""
+        """Keep an event with the state, as ``emit`` does. Raises ``NoTaskError`` after the end of the call."""
+        self._check_running("emit", "emit(event, state=state) keeps an event outside of a task")
         if self.steps is not None:
             self.steps.emit(event)
 
     def checkpoint(self, message: str = "") -> Commit | None:
-        """Commit in the middle of the call, as ``checkpoint`` does."""
+        """Commit in the middle of the call, as ``checkpoint`` does. Raises ``NoTaskError`` after its end."""
+        self._check_running("checkpoint", "state.commit() commits outside of a task")
         return None if self.steps is None else self.steps.checkpoint(message)
+
+    def _check_running(self, what: str, hint: str) -> None:
+        if self.has_ended:
+            raise NoTaskError(f"{what}() after the end of task {self.name!r}", hint=hint)
+
+    def end(self) -> None:
+        """Mark the call as ended, and let go of its steps, which refer to the call: only the collector ends a cycle."""
+        self.has_ended = True
+        self.steps = None
 
     # The owner of a transaction: see ``state.branch.transactions.Owner``
 

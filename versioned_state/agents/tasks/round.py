@@ -191,7 +191,7 @@ class Round(Block):
             leave_call(token)
 
     def _leave(self) -> None:
-        self.call.has_ended = True
+        self.call.end()
         token, self._token = self._token, None
         if token is not None:
             leave_call(token)
@@ -309,7 +309,7 @@ class AsyncRound(AsyncBlock):
         try:
             await to_the_end(self._round.finish(error, off_loop()))
         finally:
-            self._round.call.has_ended = True  # unless a signal handler raised: then the next call on the state ends it
+            self._round.call.end()  # unless a signal handler raised: then the next call on the state ends it
             self._round.leave_context()
 
 
