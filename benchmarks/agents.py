@@ -6,22 +6,19 @@ of its own.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import gc
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from benchmarks import report
+from benchmarks import arguments, report
 from benchmarks.commit_worker import Requests
-from benchmarks.measure import environment, timed
+from benchmarks.measure import ms, paired, timed, workplace
 from benchmarks.workspace import FILES, print_workspaces
 from versioned_state import Disk, KVStore, Repository, Versioned, emit, events, task
 
@@ -72,21 +69,17 @@ ROUND: dict[str, Callable[[Versioned], None]] = {
 AIMS = {"bare commit": "", "task": "1.8", "task with an event": "2.2"}
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks agents", description="What a call of a task costs beside the bare commit."
-    )
-    parser.add_argument("--turns", type=int, default=100, metavar="COUNT", help="turns of each (100)")
-    parser.add_argument(
-        "--quick", action="store_true", help="few turns and a small log: to see that it works, not to quote"
-    )
-    parser.add_argument("--part", choices=PARTS, help="one part only")
-    options = parser.parse_args(arguments)
+    options = arguments.parser(
+        "agents",
+        "What a call of a task costs beside the bare commit.",
+        quick="few turns and a small log",
+        parts=PARTS,
+        turns=100,
+    ).parse_args(given)
     turns, sizes = (5, (10, 1000)) if options.quick else (options.turns, SIZES)
-    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name:
-        folder = Path(name)
-        print(", ".join(f"{name} {value}" for name, value in environment(folder).items()))
+    with workplace() as folder:
         if options.part in (None, "workspace"):
             print()
             print_workspaces(folder, 5 if options.quick else 30, 500 if options.quick else FILES)
@@ -127,14 +120,14 @@ def _rounds(store: KVStore, turns: int) -> Iterator[list[str]]:
             gc.collect()
             seconds[name].append(statistics.median(timed(partial(ROUND[name], state)) for _ in range(ROUNDS)))
     for name, run in ROUND.items():
-        ratios = sorted(here / base for here, base in zip(seconds[name], seconds["bare commit"], strict=True))
+        ratio, spread = paired(seconds[name], seconds["bare commit"])
         calls, requests, sent = _counted(name, run)
         yield [
             name,
             f"{statistics.median(seconds[name]) * 1e6:.0f} µs",
-            f"{statistics.median(ratios):.2f}",
+            ratio,
             AIMS[name],
-            f"{ratios[len(ratios) // 10]:.2f} to {ratios[-1 - len(ratios) // 10]:.2f}",
+            spread,
             f"{calls:.0f}",
             f"{requests:.2f}",
             f"{sent:.0f}",
@@ -167,19 +160,12 @@ def _logs(sizes: Sequence[int]) -> Iterator[list[str]]:
             before = store.requests, store.bytes, store.objects_read, store.objects_written
             fill(1, state=state)
             after = store.requests, store.bytes, store.objects_read, store.objects_written
-            difference = [now - then for now, then in zip(after, before, strict=True)]
+            requests, sent, read, written = (now - then for now, then in zip(after, before, strict=True))
             start = time.perf_counter()
             newest = list(events(state, limit=10, reverse=True))
             seconds = time.perf_counter() - start
             assert len(newest) == 10
-        yield [
-            f"{size:,}",
-            str(difference[0]),
-            str(difference[2]),
-            str(difference[3]),
-            str(difference[1]),
-            f"{seconds * 1e3:.2f} ms",
-        ]
+        yield [f"{size:,}", *map(str, (requests, read, written, sent)), ms(seconds)]
 
 
 def _import_seconds() -> float:

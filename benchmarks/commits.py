@@ -7,20 +7,18 @@ messages; the n-th turns of both sides are compared as a pair, and the ratio is 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data, report
-from benchmarks.measure import environment
+from benchmarks import arguments, data, report
+from benchmarks.measure import paired, workplace
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = Path(__file__).with_name("commit_worker.py")
@@ -69,26 +67,22 @@ class Worker:
         return json.loads(line)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, print the table, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks commit",
-        description="What a small commit costs: time, function calls, requests to the store, bytes sent.",
+    parser = arguments.parser(
+        "commit", "What a small commit costs: time, function calls, requests to the store, bytes sent.", turns=200
     )
     parser.add_argument(
         "--against", type=Path, metavar="PATH", help="another checkout, measured in turns with this one"
     )
-    parser.add_argument("--turns", type=int, default=200, metavar="COUNT", help="turns of each side and workload (200)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     checkouts = {"here": ROOT}
     if options.against is not None:
         checkouts["against"] = options.against.resolve()
     source = data.load()
-    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, ExitStack() as stack:
-        folder = Path(name)
+    with workplace() as folder, ExitStack() as stack:
         conversations = folder / "conversations.json"
         conversations.write_text(json.dumps(source.conversations), encoding="utf-8")
-        print(", ".join(f"{name} {value}" for name, value in environment(folder).items()))
         for side, checkout in checkouts.items():
             print(f"  {side}: {checkout}, {_revision(checkout)}")
         for note in source.notes:
@@ -123,7 +117,7 @@ def _rows(workload: str, workers: dict[str, Worker], turns: int) -> list[list[st
                 WORKLOADS[workload] if not rows else "",
                 side,
                 f"{statistics.median(seconds[side]) * 1e6:.0f} µs",
-                *(_ratio(seconds) if side == "here" else ("", "")),
+                *(paired(seconds["here"], seconds["against"]) if side == "here" and len(seconds) > 1 else ("", "")),
                 f"{statistics.median(calls):.0f}",
                 f"{statistics.mean(requests):.2f}",
                 f"{statistics.mean(sent):.0f}",
@@ -132,24 +126,12 @@ def _rows(workload: str, workers: dict[str, Worker], turns: int) -> list[list[st
     return rows
 
 
-def _ratio(seconds: dict[str, list[float]]) -> tuple[str, str]:
-    """Here to against: the median over the pairs of turns, and the range of most of them."""
-    if "against" not in seconds:
-        return "", ""
-    ratios = sorted(here / against for here, against in zip(seconds["here"], seconds["against"], strict=True))
-    low, high = ratios[len(ratios) // 10], ratios[-1 - len(ratios) // 10]
-    return f"{statistics.median(ratios):.2f}", f"{low:.2f} to {high:.2f}"
-
-
 def _revision(checkout: Path) -> str:
     """The commit of a checkout, and whether its files differ from it."""
-    found = subprocess.run(
-        ["git", "-C", checkout, "log", "-1", "--format=%h %s"], check=False, capture_output=True, text=True
-    ).stdout.strip()
-    changed = subprocess.run(
-        ["git", "-C", checkout, "status", "--porcelain", "--", "versioned_state"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    return (found or "not a git checkout") + (", with changes" if changed.stdout else "")
+
+    def git(*command: str) -> str:
+        done = subprocess.run(["git", "-C", checkout, *command], check=False, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    found = git("log", "-1", "--format=%h %s") or "not a git checkout"
+    return found + (", with changes" if git("status", "--porcelain", "--", "versioned_state") else "")

@@ -7,8 +7,10 @@ import os
 import platform
 import sqlite3
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from versioned_state.values import accelerator
@@ -21,6 +23,13 @@ def timed(work: Callable[[], object]) -> float:
     """Seconds that ``work`` takes."""
     start = time.perf_counter()
     work()
+    return time.perf_counter() - start
+
+
+async def timed_call(call: Callable[[], Awaitable[object]]) -> float:
+    """Seconds that a coroutine takes within the event loop, whose start does not count."""
+    start = time.perf_counter()
+    await call()
     return time.perf_counter() - start
 
 
@@ -52,6 +61,32 @@ def folder_bytes(folder: Path) -> int:
 def median(values: list[float]) -> float:
     """The middle one: a run that was interrupted by other work does not count."""
     return statistics.median(values)
+
+
+def paired(mine: Sequence[float], theirs: Sequence[float]) -> tuple[str, str]:
+    """The ratio of two sides, as the median over the pairs of their turns, and the range of most of these."""
+    ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
+    tenth = len(ratios) // 10
+    return f"{statistics.median(ratios):.2f}", f"{ratios[tenth]:.2f} to {ratios[-1 - tenth]:.2f}"
+
+
+def ms(seconds: float) -> str:
+    """A time of a call."""
+    return f"{seconds * 1e3:.2f} ms"
+
+
+@contextmanager
+def workplace(**more: str) -> Iterator[Path]:
+    """A folder for a run, whose ``environment`` is printed, with ``more`` facts."""
+    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name:
+        folder = Path(name)
+        print(in_line(environment(folder) | more))
+        yield folder
+
+
+def in_line(facts: Mapping[str, str]) -> str:
+    """Facts for a person."""
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
 
 
 def environment(folder: Path) -> dict[str, str]:

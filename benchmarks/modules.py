@@ -7,7 +7,6 @@ to nothing of it.
 from __future__ import annotations
 
 import asyncio
-import statistics
 import sys
 import tempfile
 import types
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import report
-from benchmarks.measure import alternate, timed
+from benchmarks.measure import alternate, median, ms, paired, timed
 from versioned_state.agents.modules import JSONSession, StateModule, VersionedSession
 from versioned_state.storage import Disk
 
@@ -107,33 +106,16 @@ def _rows(folder: Path, turns: int, their_module: type[Any], their_session: type
         return loop.run_until_complete(versioned.save_session_state("one", agent=here))
 
     call(versioned.save_session_state, here)()
-    yield _row(
-        "save to a file",
-        turns,
-        call(ours.save_session_state, here),
-        call(other.save_session_state, there),
-        "ours syncs the file",
-    )
-    yield _row(
-        "load from the file",
-        turns,
-        call(ours.load_session_state, here),
-        call(other.load_session_state, there),
-        "all or nothing",
-    )
+
+    def through_file(save: str, load: str, notes: tuple[str, str]) -> Iterator[list[str]]:
+        yield _row(save, turns, call(ours.save_session_state, here), call(other.save_session_state, there), notes[0])
+        yield _row(load, turns, call(ours.load_session_state, here), call(other.load_session_state, there), notes[1])
+
+    yield from through_file("save to a file", "load from the file", ("ours syncs the file", "all or nothing"))
     if MEMORY.is_dir():
         with tempfile.TemporaryDirectory(dir=MEMORY) as name:
             ours, other = JSONSession(save_dir=name), their_session(save_dir=name)
-            yield _row(
-                "save to a file in memory",
-                turns,
-                call(ours.save_session_state, here),
-                call(other.save_session_state, there),
-                "",
-            )
-            yield _row(
-                "load from it", turns, call(ours.load_session_state, here), call(other.load_session_state, there), ""
-            )
+            yield from through_file("save to a file in memory", "load from it", ("", ""))
     yield _row(
         "save one change, VersionedSession", turns, one_changed, call(other.save_session_state, there), "a commit"
     )
@@ -144,12 +126,5 @@ def _row(name: str, turns: int, here: Callable[[], object], there: Callable[[], 
     here()
     there()
     seconds = alternate({"here": lambda _: timed(here), "there": lambda _: timed(there)}, turns, batch=3)
-    ratios = sorted(a / b for a, b in zip(seconds["here"], seconds["there"], strict=True))
-    return [
-        name,
-        f"{statistics.median(seconds['here']) * 1e3:.2f} ms",
-        f"{statistics.median(seconds['there']) * 1e3:.2f} ms",
-        f"{statistics.median(ratios):.2f}",
-        f"{ratios[len(ratios) // 10]:.2f} to {ratios[-1 - len(ratios) // 10]:.2f}",
-        note,
-    ]
+    mine, theirs = seconds["here"], seconds["there"]
+    return [name, ms(median(mine)), ms(median(theirs)), *paired(mine, theirs), note]

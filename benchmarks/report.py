@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.measure import in_line
 from benchmarks.results import Metric, Result
 from benchmarks.sides import OURS, PEERS
 
@@ -15,7 +16,7 @@ def print_heading(
     environment: Mapping[str, str], settings: Mapping[str, Mapping[str, str]], notes: Sequence[str], *, quick: bool
 ) -> None:
     """Print the facts that the figures depend on: machine, each side's version and settings, and missing sides."""
-    print(", ".join(f"{name} {value}" for name, value in environment.items()))
+    print(in_line(environment))
     for name, facts in settings.items():
         print(f"  {name}: {facts['version']}; {facts['store']}; {facts['use']}")
     if quick:

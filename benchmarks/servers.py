@@ -1,11 +1,20 @@
-"""``Servers``: the tests' servers for workloads, each started when it is first asked for and ended with the run."""
+"""``Servers``: the tests' servers for workloads, each started when it is first asked for and ended with the run.
+
+Here too: what the benchmarks of services on Redis share.
+"""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import multiprocessing
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from benchmarks.measure import workplace
 
 if TYPE_CHECKING:
     from tests.support.servers.postgres import PostgresServer
@@ -60,3 +69,30 @@ class Servers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+
+@contextmanager
+def on_redis() -> Iterator[tuple[Path, str]]:
+    """A folder for a run, and the URL of a server of Redis."""
+    load = f"{os.getloadavg()[0]:.1f}"
+    with workplace(load=load, Redis="appendonly yes, at a Unix socket") as folder, Servers() as servers:
+        yield folder, servers.redis.url
+
+
+@asynccontextmanager
+async def started(service: type[Any], url: str) -> AsyncIterator[Any]:
+    """A service, ours or another one, from its start to its stop."""
+    own = service(redis_url=url)
+    await own.start()
+    yield own
+    await own.stop()
+
+
+def in_processes(work: Callable[..., None], count: int, *arguments: object) -> None:
+    """Run a function in so many processes at once, each with its number as the last argument."""
+    context = multiprocessing.get_context("fork")
+    clients = [context.Process(target=work, args=(*arguments, number)) for number in range(count)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()

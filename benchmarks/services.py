@@ -6,23 +6,19 @@ hands over the whole state, made anew, as an agent's ``state_dict()`` does.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
-import multiprocessing
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import data, report
-from benchmarks.measure import environment
-from benchmarks.servers import Servers
+from benchmarks import arguments, data, report
+from benchmarks.measure import ms
+from benchmarks.servers import in_processes, on_redis, started
 from benchmarks.sides import agentscope_runtime
 from benchmarks.sides.service_floor import ServiceFloor
 from versioned_state import Repository
@@ -40,29 +36,22 @@ CLIENTS: Final = 4
 SAVES: Final = 100
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks services", description="Saves of states for many users, on Redis."
+    parser = arguments.parser(
+        "services",
+        "Saves of states for many users, on Redis.",
+        quick="few saves",
+        parts=("saves", "sizes", "contention"),
+        turns=5,
     )
-    parser.add_argument(
-        "--sizes", type=lambda text: [int(each) for each in text.split(",")], default=SIZES, metavar="N,N"
-    )
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="few saves: to see that it works, not to quote")
-    parser.add_argument("--part", choices=("saves", "sizes", "contention"), help="one part only")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--sizes", type=arguments.numbers, default=SIZES, metavar="N,N")
+    options = parser.parse_args(given)
     turns, sizes = (1, (10, 100)) if options.quick else (options.turns, options.sizes)
     theirs = agentscope_runtime.load("agent_state.redis_state_service", "RedisStateService")
     if theirs is None:
         print(f"agentscope-runtime is not in {agentscope_runtime.FOLDER}: scripts/bench services puts it there")
-    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
-        facts = environment(Path(name)) | {
-            "load": f"{os.getloadavg()[0]:.1f}",
-            "Redis": "appendonly yes, at a Unix socket",
-        }
-        print(", ".join(f"{name} {value}" for name, value in facts.items()))
-        url = servers.redis.url
+    with on_redis() as (_, url):
         sides: dict[str, type[Any]] = {_OURS: RedisStateService} | ({} if theirs is None else {_THEIRS: theirs})
         if options.part in (None, "saves"):
             rows = [
@@ -85,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
             rows = [[f"{sessions}", *_floors(url, sessions, turns, quick=options.quick)] for sessions in SESSIONS]
             report.print_table(["the floor, without a service: callers at once", *_FLOORS], rows)
         if options.part in (None, "sizes"):
-            rows = [[f"{size:,}", _ms(_among(url, size))] for size in sizes]
+            rows = [[f"{size:,}", ms(_among(url, size))] for size in sizes]
             report.print_table(["sessions in the store", "read a session, save a round"], rows)
         if options.part in (None, "contention"):
             rows = [[side, f"{_contend(service, url):,} of {CLIENTS * SAVES}"] for side, service in sides.items()]
@@ -138,17 +127,15 @@ def _saves(sides: dict[str, type[Any]], url: str, sessions: int, turns: int, *, 
         for turn in range(turns):
             for side in list(sides)[:: 1 if turn % 2 else -1]:
                 client.flushall()
-                service = sides[side](redis_url=url)
-                await service.start()
-                agents = _Agents(service, sessions)
-                await agents.save(1)
-                before = _bytes(client)
-                gc.collect()
-                start = time.perf_counter()
-                await agents.save(rounds)
-                seconds[side].append((time.perf_counter() - start) / sessions / rounds)
-                stored[side] += (_bytes(client) - before) / sessions / rounds / turns
-                await service.stop()
+                async with started(sides[side], url) as service:
+                    agents = _Agents(service, sessions)
+                    await agents.save(1)
+                    before = _bytes(client)
+                    gc.collect()
+                    start = time.perf_counter()
+                    await agents.save(rounds)
+                    seconds[side].append((time.perf_counter() - start) / sessions / rounds)
+                    stored[side] += (_bytes(client) - before) / sessions / rounds / turns
         return seconds, stored
 
     seconds, stored = asyncio.run(measure())
@@ -253,18 +240,11 @@ def _contend(service: type[Any], url: str) -> int:
     import redis
 
     redis.Redis.from_url(url).flushall()
-    context = multiprocessing.get_context("fork")
-    clients = [context.Process(target=_client, args=(service, url, number)) for number in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    in_processes(_client, CLIENTS, service, url)
 
     async def kept() -> int:
-        reader = service(redis_url=url)
-        await reader.start()
-        found = [await reader.export_state("u", "s", number) for number in range(1, CLIENTS * SAVES + 1)]
-        await reader.stop()
+        async with started(service, url) as reader:
+            found = [await reader.export_state("u", "s", number) for number in range(1, CLIENTS * SAVES + 1)]
         return len({(each["client"], each["save"]) for each in found if each is not None})
 
     return asyncio.run(kept())
@@ -272,13 +252,7 @@ def _contend(service: type[Any], url: str) -> int:
 
 def _client(service: type[Any], url: str, number: int) -> None:
     async def save() -> None:
-        own = service(redis_url=url)
-        await own.start()
-        await asyncio.gather(*(own.save_state("u", {"client": number, "save": n}, "s") for n in range(SAVES)))
-        await own.stop()
+        async with started(service, url) as own:
+            await asyncio.gather(*(own.save_state("u", {"client": number, "save": n}, "s") for n in range(SAVES)))
 
     asyncio.run(save())
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.2f} ms"

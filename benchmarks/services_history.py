@@ -5,22 +5,18 @@ Each turn runs both sides, in alternating order; the figures are medians of the 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
-import multiprocessing
-import os
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import data, report
-from benchmarks.measure import environment
-from benchmarks.servers import Servers
+from benchmarks import arguments, data, report
+from benchmarks.measure import ms, timed_call
+from benchmarks.servers import in_processes, on_redis, started
 from benchmarks.sides import agentscope_runtime
 from versioned_state.services.session_history import RedisSessionHistoryService, SessionHistoryService
 from versioned_state.storage import Disk, Redis
@@ -36,19 +32,15 @@ CLIENTS: Final = 4
 APPENDS: Final = 100
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks services history", description="Appends to histories, on Redis."
-    )
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument(
-        "--quick", action="store_true", help="few appends and short histories: to see that it works, not to quote"
-    )
-    parser.add_argument(
-        "--part", choices=("appends", "request", "sessions", "together", "contention"), help="one part only"
-    )
-    options = parser.parse_args(arguments)
+    options = arguments.parser(
+        "services history",
+        "Appends to histories, on Redis.",
+        quick="few appends and short histories",
+        parts=("appends", "request", "sessions", "together", "contention"),
+        turns=5,
+    ).parse_args(given)
     quick, turns = options.quick, 1 if options.quick else options.turns
     theirs = agentscope_runtime.load("session_history.redis_session_history_service", "RedisSessionHistoryService")
     if theirs is None:
@@ -58,13 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     def wants(part: str) -> bool:
         return options.part in (None, part)
 
-    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
-        facts = environment(Path(name)) | {
-            "load": f"{os.getloadavg()[0]:.1f}",
-            "Redis": "appendonly yes, at a Unix socket",
-        }
-        print(", ".join(f"{name} {value}" for name, value in facts.items()))
-        url = servers.redis.url
+    with on_redis() as (folder, url):
         if wants("appends"):
             rows = [asyncio.run(_appends(sides, url, sessions, turns, quick=quick)) for sessions in SESSIONS]
             columns = [
@@ -77,14 +63,14 @@ def main(arguments: Sequence[str]) -> int:
             report.print_table([f"sessions of {MESSAGES} messages at once", *columns], rows)
         if wants("request"):
             rows = [
-                asyncio.run(_requests(sides, url, Path(name), length, quick=quick))
+                asyncio.run(_requests(sides, url, folder, length, quick=quick))
                 for length in (LENGTHS[:1] if quick else LENGTHS)
             ]
             columns = [f"{HERE}, Redis", f"{HERE}, Disk", *(f"{side}, Redis" for side in list(sides)[1:])]
             report.print_table([f"messages: read the last {LAST}, append 2", *columns], rows)
         if wants("sessions"):
             rows = [
-                [f"{number:,}", _ms(asyncio.run(_among(url, number)))] for number in (NUMBERS[:1] if quick else NUMBERS)
+                [f"{number:,}", ms(asyncio.run(_among(url, number)))] for number in (NUMBERS[:1] if quick else NUMBERS)
             ]
             report.print_table(["sessions in the store", f"read the last {LAST}, append 2"], rows)
         if wants("together"):
@@ -126,21 +112,19 @@ async def _appends(sides: dict[str, type[Any]], url: str, sessions: int, turns: 
     for turn in range(turns):
         for side in list(sides)[:: 1 if turn % 2 else -1]:
             client.flushall()
-            service = sides[side](redis_url=url)
-            await service.start()
-            opened = [await _filled(service, f"user-{number}", "trip", MESSAGES) for number in range(sessions)]
-            messages = _messages(count, start=MESSAGES)
+            async with started(sides[side], url) as service:
+                opened = [await _filled(service, f"user-{number}", "trip", MESSAGES) for number in range(sessions)]
+                messages = _messages(count, start=MESSAGES)
 
-            async def converse(session: Any, service: Any = service, messages: list[Any] = messages) -> None:
-                for message in messages:
-                    await service.append_message(session, message)
+                async def converse(session: Any, service: Any = service, messages: list[Any] = messages) -> None:
+                    for message in messages:
+                        await service.append_message(session, message)
 
-            gc.collect()
-            before, start = _traffic(client), time.perf_counter()
-            await asyncio.gather(*map(converse, opened))
-            seconds[side].append((time.perf_counter() - start) / sessions / count)
-            sent[side].append((_traffic(client) - before) / sessions / count)
-            await service.stop()
+                gc.collect()
+                before, start = _traffic(client), time.perf_counter()
+                await asyncio.gather(*map(converse, opened))
+                seconds[side].append((time.perf_counter() - start) / sessions / count)
+                sent[side].append((_traffic(client) - before) / sessions / count)
     rates = [f"{1 / statistics.median(each):,.0f}" for each in seconds.values()]
     sizes = [f"{statistics.median(each) / 1000:.1f}" for each in sent.values()]
     if len(sides) == 1:
@@ -174,23 +158,20 @@ async def _requests(sides: dict[str, type[Any]], url: str, folder: Path, length:
                 session = await service.get_session("u", "s", last=LAST)
                 await service.append_message(session, _messages(2))
 
-            cells.append(_ms(await _median(ask, 5 if quick else 100)))
+            cells.append(ms(await _median(ask, 5 if quick else 100)))
         store.close()
-    if THEIRS in sides:
-        theirs = sides[THEIRS](redis_url=url)
-        await theirs.start()
-        if length > 10_000:
-            cells.append("")
-        else:
-            await _filled(theirs, "u", f"s{length}", length)
+    if THEIRS not in sides:
+        return cells
+    if length > 10_000:
+        return [*cells, ""]
+    async with started(sides[THEIRS], url) as theirs:
+        await _filled(theirs, "u", f"s{length}", length)
 
-            async def ask_theirs() -> None:
-                session = await theirs.get_session("u", f"s{length}")
-                await theirs.append_message(session, _messages(2))
+        async def ask_theirs() -> None:
+            session = await theirs.get_session("u", f"s{length}")
+            await theirs.append_message(session, _messages(2))
 
-            cells.append(_ms(await _median(ask_theirs, 5)))
-        await theirs.stop()
-    return cells
+        return [*cells, ms(await _median(ask_theirs, 5))]
 
 
 async def _among(url: str, number: int) -> float:
@@ -217,25 +198,17 @@ async def _among(url: str, number: int) -> float:
 
 
 async def _median(ask: Any, times: int) -> float:
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        await ask()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
+    return statistics.median([await timed_call(ask) for _ in range(times)])
 
 
 async def _together(service: type[Any], url: str, *, quick: bool) -> float:
     """Appends in a second to one session of 200 messages, all under way at once."""
     count = 20 if quick else 200
-    own = service(redis_url=url)
-    await own.start()
-    session = await _filled(own, "u", "together", MESSAGES)
-    start = time.perf_counter()
-    await asyncio.gather(*(own.append_message(session, message) for message in _messages(count)))
-    seconds = time.perf_counter() - start
-    await own.stop()
-    return count / seconds
+    async with started(service, url) as own:
+        session = await _filled(own, "u", "together", MESSAGES)
+        start = time.perf_counter()
+        await asyncio.gather(*(own.append_message(session, message) for message in _messages(count)))
+        return count / (time.perf_counter() - start)
 
 
 def _contend(service: type[Any], url: str) -> int:
@@ -243,42 +216,27 @@ def _contend(service: type[Any], url: str) -> int:
     import redis
 
     redis.Redis.from_url(url).flushall()
-    context = multiprocessing.get_context("fork")
 
     async def create() -> None:
-        own = service(redis_url=url)
-        await own.start()
-        await own.create_session("u", "s")
-        await own.stop()
+        async with started(service, url) as own:
+            await own.create_session("u", "s")
 
     async def kept() -> int:
-        own = service(redis_url=url)
-        await own.start()
-        session = await own.get_session("u", "s")
-        await own.stop()
+        async with started(service, url) as own:
+            session = await own.get_session("u", "s")
         return len({(message.metadata["client"], message.metadata["n"]) for message in session.messages})
 
     asyncio.run(create())
-    clients = [context.Process(target=_client, args=(service, url, number)) for number in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    in_processes(_client, CLIENTS, service, url)
     return asyncio.run(kept())
 
 
 def _client(service: type[Any], url: str, number: int) -> None:
     async def append() -> None:
-        own = service(redis_url=url)
-        await own.start()
-        session = await own.get_session("u", "s")
-        await asyncio.gather(
-            *(own.append_message(session, {"metadata": {"client": number, "n": n}}) for n in range(APPENDS))
-        )
-        await own.stop()
+        async with started(service, url) as own:
+            session = await own.get_session("u", "s")
+            await asyncio.gather(
+                *(own.append_message(session, {"metadata": {"client": number, "n": n}}) for n in range(APPENDS))
+            )
 
     asyncio.run(append())
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.2f} ms"

@@ -5,15 +5,12 @@ A client is a socket that sends prepared bytes and reads the answer, so that it 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import os
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,9 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from benchmarks import report
-from benchmarks.measure import environment
-from benchmarks.servers import Servers
+from benchmarks import arguments, report
+from benchmarks.servers import on_redis
 from versioned_state.services.session_history import SessionHistoryService
 
 TOKEN: Final = "token"
@@ -39,22 +35,12 @@ MESSAGE: Final = {
 }
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks services http", description="Requests to vstate serve, on Redis."
-    )
-    parser.add_argument("--quick", action="store_true", help="few requests: to see that it works, not to quote")
-    options = parser.parse_args(arguments)
-    share = 20 if options.quick else 1
-    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
-        facts = environment(Path(name)) | {
-            "load": f"{os.getloadavg()[0]:.1f}",
-            "Redis": "appendonly yes, at a Unix socket",
-        }
-        print(", ".join(f"{name} {value}" for name, value in facts.items()))
-        url = servers.redis.url
-        rows = [_clients(Path(name), f"{url}?prefix=c{count}", count, REQUESTS // share) for count in CLIENTS]
+    parser = arguments.parser("services http", "Requests to vstate serve, on Redis.", quick="few requests")
+    share = 20 if parser.parse_args(given).quick else 1
+    with on_redis() as (folder, url):
+        rows = [_clients(folder, f"{url}?prefix=c{count}", count, REQUESTS // share) for count in CLIENTS]
         columns = ["appends/s", "median, ms", "p99, ms", "p99 / median", "without HTTP, appends/s"]
         report.print_table(["clients, each with a session of its own", *columns], rows)
     return 0

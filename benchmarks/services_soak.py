@@ -7,20 +7,17 @@ The caches are small, so that they are full soon: whatever still grows then is a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import report
-from benchmarks.measure import environment
-from benchmarks.servers import Servers
+from benchmarks import arguments, report
+from benchmarks.servers import on_redis
 from benchmarks.services_http import MESSAGE, Client, server
 from versioned_state import Repository
 from versioned_state.services.agent_state import StateService
@@ -38,45 +35,33 @@ SMALL: Final = 2 << 20
 AT_ONCE: Final = 8
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks services soak", description="Memory and files of services over time."
-    )
-    parser.add_argument("--quick", action="store_true", help="few operations: to see that it works, not to quote")
-    parser.add_argument("--part", choices=("process", "http", "idle"), help="one part only")
-    options = parser.parse_args(arguments)
+    options = arguments.parser(
+        "services soak",
+        "Memory and files of services over time.",
+        quick="few operations",
+        parts=("process", "http", "idle"),
+    ).parse_args(given)
     share = 20 if options.quick else 1
-    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
-        facts = environment(Path(name)) | {
-            "load": f"{os.getloadavg()[0]:.1f}",
-            "Redis": "appendonly yes, at a Unix socket",
-        }
-        print(", ".join(f"{name} {value}" for name, value in facts.items()))
-        url = servers.redis.url
-        columns = ["operations", "memory, MB", "open files"]
+    every, count = EVERY // share, SESSIONS // share
+    with on_redis() as (folder, url):
         if options.part in (None, "process"):
-            asyncio.run(_in_process(f"{url}?prefix=process", OPERATIONS // share, EVERY // share, columns))
+            _print("in this process", asyncio.run(_in_process(f"{url}?prefix=process", every)))
         if options.part in (None, "http"):
-            _over_http(Path(name), f"{url}?prefix=http", OPERATIONS // share, EVERY // share, columns)
+            _print("vstate serve", _over_http(folder, f"{url}?prefix=http", every))
         if options.part in (None, "idle"):
             rows = []
             for length in LENGTHS:
-                count = SESSIONS // share
-                rows.append(
-                    [
-                        f"{length}, in this process",
-                        f"{asyncio.run(_idle(f'{url}?prefix=i{length}', count, length)):.0f}",
-                    ]
-                )
-                rows.append(
-                    [
-                        f"{length}, over HTTP",
-                        f"{_idle_over_http(Path(name), f'{url}?prefix=h{length}', count, length):.0f}",
-                    ]
-                )
-            report.print_table([f"{SESSIONS // share:,} idle sessions; messages of each", "MB more"], rows)
+                here = asyncio.run(_idle(f"{url}?prefix=i{length}", count, length))
+                served = _idle_over_http(folder, f"{url}?prefix=h{length}", count, length)
+                rows += [[f"{length}, in this process", f"{here:.0f}"], [f"{length}, over HTTP", f"{served:.0f}"]]
+            report.print_table([f"{count:,} idle sessions; messages of each", "MB more"], rows)
     return 0
+
+
+def _print(place: str, rows: list[list[str]]) -> None:
+    report.print_table([f"{place}: operations", "memory, MB", "open files"], rows)
 
 
 async def operation(services: Sequence[Any], number: int) -> None:
@@ -118,7 +103,17 @@ async def run(operate: Callable[[int], Any], numbers: Iterable[int]) -> None:
     await asyncio.gather(*(some() for _ in range(AT_ONCE)))
 
 
-async def _in_process(url: str, count: int, every: int, columns: list[str]) -> None:
+async def _soaked(services: Sequence[Any], pid: int, every: int) -> list[list[str]]:
+    """The memory and the open files of a process, again and again while the services work."""
+    rows = []
+    for start in range(0, every * (OPERATIONS // EVERY), every):
+        await run(lambda number: operation(services, number), range(start, start + every))
+        gc.collect()
+        rows.append([f"{start + every:,}", f"{megabytes(pid):.1f}", str(files(pid))])
+    return rows
+
+
+async def _in_process(url: str, every: int) -> list[list[str]]:
     async with AsyncExitStack() as stack:
         store = stack.enter_context(Cache(open_store(url), SMALL))
         repository = Repository(store)
@@ -127,15 +122,10 @@ async def _in_process(url: str, count: int, every: int, columns: list[str]) -> N
         services: list[Any] = [
             await stack.enter_async_context(kind.over(repository, handle_bytes=SMALL)) for kind in kinds
         ]
-        rows = []
-        for start in range(0, count, every):
-            await run(lambda number: operation(services, number), range(start, start + every))
-            gc.collect()
-            rows.append([f"{start + every:,}", f"{megabytes(os.getpid()):.1f}", str(files(os.getpid()))])
-        report.print_table(["in this process: " + columns[0], *columns[1:]], rows)
+        return await _soaked(services, os.getpid(), every)
 
 
-def _over_http(folder: Path, url: str, count: int, every: int, columns: list[str]) -> None:
+def _over_http(folder: Path, url: str, every: int) -> list[list[str]]:
     from versioned_state.services import RemoteMemoryService, RemoteSessionHistoryService, RemoteStateService
 
     async def work(address: str, pid: int) -> list[list[str]]:
@@ -144,14 +134,10 @@ def _over_http(folder: Path, url: str, count: int, every: int, columns: list[str
             services: list[Any] = [
                 await stack.enter_async_context(kind(address, "token", connections=AT_ONCE)) for kind in kinds
             ]
-            rows = []
-            for start in range(0, count, every):
-                await run(lambda number: operation(services, number), range(start, start + every))
-                rows.append([f"{start + every:,}", f"{megabytes(pid):.1f}", str(files(pid))])
-            return rows
+            return await _soaked(services, pid, every)
 
     with server(folder, url, "--cache-bytes", str(SMALL), "--handle-bytes", str(SMALL), user="*") as (address, pid):
-        report.print_table(["vstate serve: " + columns[0], *columns[1:]], asyncio.run(work(address, pid)))
+        return asyncio.run(work(address, pid))
 
 
 async def _idle(url: str, count: int, length: int) -> float:

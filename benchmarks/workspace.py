@@ -10,14 +10,14 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from statistics import median
 from time import sleep
 from typing import Final
 
 from benchmarks import report
 from benchmarks.commit_worker import Requests
-from benchmarks.measure import alternate, folder_bytes, timed
+from benchmarks.measure import alternate, folder_bytes, median, paired, timed
 from versioned_state import Disk, Versioned, Workspace
 
 FILES: Final = 10_000
@@ -85,61 +85,64 @@ def _rows(folder: Path, turns: int, files: int) -> Iterator[list[str]]:
         path = paths[(number * 7919) % len(paths)]
         with (at / path).open("a") as file:
             file.write(f"round_{number} = {dice.random()}\n")
-        sleep(SETTLED)
         return path
 
-    def commit(at: Path, call: Callable[[], object], number: int) -> float:
-        change(at, number)
-        return timed(call)
+    def measured(
+        name: str,
+        prepare: Callable[[Path, int], object],
+        here: Callable[[], object],
+        there: Callable[[], object],
+        turns: int = turns,
+    ) -> list[str]:
+        """The row of a call on each side, each time after a change of its folder."""
+
+        def step(at: Path, call: Callable[[], object], number: int) -> float:
+            prepare(at, number)
+            sleep(SETTLED)
+            return timed(call)
+
+        found = alternate({"here": partial(step, ours, here), "git": partial(step, theirs, there)}, turns)
+        return _row(name, found["here"], found["git"], "1")
 
     change(ours, 0)
-    state.commit()
     change(theirs, 0)
+    sleep(SETTLED)
+    state.commit()
     git.commit()
-    found = alternate(
-        {"here": lambda n: commit(ours, state.commit, n), "git": lambda n: commit(theirs, git.commit, n)}, turns
-    )
-    yield _row("commit one changed file", found["here"], found["git"], "1")
-
-    def back(call: Callable[[], object], there: Callable[[], object]) -> float:
-        there()
-        sleep(SETTLED)
-        return timed(call)
-
+    yield measured("commit one changed file", change, state.commit, git.commit)
     last = state.head
-    found = alternate(
-        {
-            "here": lambda _: back(lambda: state.reset("HEAD~1"), lambda: state.reset(last)),
-            "git": lambda _: back(lambda: git("checkout", "-q", "HEAD~1"), lambda: git("checkout", "-q", "main")),
-        },
+
+    def forward(at: Path, _: int) -> None:
+        if at == ours:
+            state.reset(last)
+        else:
+            git("checkout", "-q", "main")
+
+    yield measured(
+        "go back one commit",
+        forward,
+        lambda: state.reset("HEAD~1"),
+        lambda: git("checkout", "-q", "HEAD~1"),
         2 * (turns // 2),
     )
-    yield _row("go back one commit", found["here"], found["git"], "1")
-    state.reset(last)
-    git("checkout", "-q", "main")
+    forward(ours, 0)
+    forward(theirs, 0)
     path = change(ours, 3)
     change(theirs, 3)
-    found = alternate(
-        {
-            "here": lambda _: back(lambda: workspace.restore(path, overwrite=True), lambda: change(ours, 3)),
-            "git": lambda _: back(lambda: git("checkout", "-q", "HEAD", "--", path), lambda: change(theirs, 3)),
-        },
-        turns,
+    yield measured(
+        "restore one file",
+        lambda at, _: change(at, 3),
+        lambda: workspace.restore(path, overwrite=True),
+        lambda: git("checkout", "-q", "HEAD", "--", path),
     )
-    yield _row("restore one file", found["here"], found["git"], "1")
 
-    def empty(at: Path) -> None:
+    def empty(at: Path, _: int) -> None:
         for each in at.glob("package*"):
             shutil.rmtree(each)
 
-    found = alternate(
-        {
-            "here": lambda _: back(workspace.restore, lambda: empty(ours)),
-            "git": lambda _: back(lambda: git("checkout", "-q", "--", "."), lambda: empty(theirs)),
-        },
-        max(turns // 10, 2),
+    yield measured(
+        "restore all files", empty, workspace.restore, lambda: git("checkout", "-q", "--", "."), max(turns // 10, 2)
     )
-    yield _row("restore all files", found["here"], found["git"], "1")
     workspace.close()
     state.close()
     yield from _bytes(folder, files)
@@ -166,16 +169,9 @@ def _bytes(folder: Path, files: int) -> Iterator[list[str]]:
                     file.write(f"round_{number} = 1\n")
             state.commit()
             git.commit()
-        yield [
-            "bytes of one changed file",
-            *_counts(*((now - was) / rounds for now, was in _pairs(store, objects, before))),
-            "",
-            "1",
-        ]
-
-
-def _pairs(store: Requests, objects: Path, before: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    return zip((store.bytes, folder_bytes(objects)), before, strict=True)
+        after = store.bytes, folder_bytes(objects)
+        added = [(now - was) / rounds for now, was in zip(after, before, strict=True)]
+        yield ["bytes of one changed file", *_counts(*added), "", "1"]
 
 
 def _counts(here: float, there: float) -> list[str]:
@@ -183,12 +179,4 @@ def _counts(here: float, there: float) -> list[str]:
 
 
 def _row(name: str, here: list[float], there: list[float], aim: str) -> list[str]:
-    ratios = sorted(a / b for a, b in zip(here, there, strict=True))
-    return [
-        name,
-        f"{median(here) * 1e3:.1f} ms",
-        f"{median(there) * 1e3:.1f} ms",
-        f"{median(ratios):.2f}",
-        f"{ratios[len(ratios) // 10]:.2f} to {ratios[-1 - len(ratios) // 10]:.2f}",
-        aim,
-    ]
+    return [name, f"{median(here) * 1e3:.1f} ms", f"{median(there) * 1e3:.1f} ms", *paired(here, there), aim]

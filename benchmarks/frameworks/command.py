@@ -18,9 +18,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import report
+from benchmarks import arguments, report
 from benchmarks.frameworks.tables import COLUMNS
-from benchmarks.measure import environment
+from benchmarks.measure import workplace
 from tests.support.framework_venv import OWN_ENVIRONMENTS, framework_venv
 from versioned_state.integrations import FRAMEWORKS
 from versioned_state.values import accelerator
@@ -35,15 +35,12 @@ _ALSO: Final = {"google_adk": ("sqlalchemy[asyncio]>=2.0",)}
 """What a framework's own store needs besides."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks frameworks", description="Adapters beside the frameworks' own stores."
-    )
+    parser = arguments.parser("frameworks", "Adapters beside the frameworks' own stores.", quick="small sizes")
     parser.add_argument("--framework", choices=MODULES, help="one of them only")
     parser.add_argument("--part", help="one table only")
-    parser.add_argument("--quick", action="store_true", help="small sizes: to see that it works, not to quote")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     started = time.perf_counter()
     code = 0
     for name in [options.framework] if options.framework else MODULES:
@@ -56,9 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _measure(parts: dict[str, Any], options: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name:
-        folder = Path(name)
-        print(", ".join(f"{fact} {value}" for fact, value in environment(folder).items()))
+    with workplace() as folder:
         for part, measure in parts.items():
             if options.part in (None, part):
                 place = folder / part

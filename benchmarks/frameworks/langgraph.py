@@ -68,9 +68,15 @@ class _Meter:
         self.cpu[side] += time.process_time() - before
         return end - start
 
-    def once(self, works: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
-        """Do one call on each side."""
-        return {side: [self(side, work)] for side, work in works.items()}
+
+def _calls(name: str, call: Callable[[str, int], object], turns: int, *, batch: int, aim: str = "") -> list[str]:
+    """The row of a call, which gets the side and the number of the round."""
+    meter = _Meter()
+
+    def step(side: str, at: int) -> float:
+        return meter(side, lambda: call(side, at))
+
+    return row(name, alternate({side: partial(step, side) for side in meter.cpu}, turns, batch=batch), aim, meter.cpu)
 
 
 class _Thread:
@@ -103,12 +109,7 @@ def _reads(threads: Mapping[str, _Thread], step: int, turns: int) -> list[list[s
     def measured(
         name: str, call: Callable[[Any, Config], object], at: Mapping[str, Config], aim: str = ""
     ) -> list[str]:
-        meter = _Meter()
-
-        def reading(side: str, _: int) -> float:
-            return meter(side, lambda: call(threads[side].saver, at[side]))
-
-        return row(name, alternate({side: partial(reading, side) for side in threads}, turns, batch=3), aim, meter.cpu)
+        return _calls(name, lambda side, _: call(threads[side].saver, at[side]), turns, batch=3, aim=aim)
 
     newest = {name: thread.newest for name, thread in threads.items()}
     middle = {
@@ -154,13 +155,7 @@ def _conversation(count: int, size: int, folder: Path, *, quick: bool) -> Table:
 
 
 def _delete(savers: Mapping[str, Any]) -> list[str]:
-    meter = _Meter()
-    return row(
-        "delete_thread",
-        meter.once({name: partial(saver.delete_thread, "thread") for name, saver in savers.items()}),
-        "1",
-        meter.cpu,
-    )
+    return _calls("delete_thread", lambda side, _: savers[side].delete_thread("thread"), 1, batch=1, aim="1")
 
 
 def _small(folder: Path, *, quick: bool, durability: Durability = "process") -> Table:
@@ -190,10 +185,8 @@ def _small(folder: Path, *, quick: bool, durability: Durability = "process") -> 
     cold: dict[str, list[float]] = {OURS: [], THEIRS: []}
     for _ in range(3 if quick else 15):
         with _savers(folder, durability) as savers:
-            for name, seconds in meter.once(
-                {name: partial(_found, saver, count // 2) for name, saver in savers.items()}
-            ).items():
-                cold[name] += seconds
+            for name, saver in savers.items():
+                cold[name].append(meter(name, partial(_found, saver, count // 2)))
     rows.append(row("list, filter, by a process that has seen nothing", cold, "2", meter.cpu))
     with _savers(folder, durability) as savers:
         rows.append(_delete(savers))
@@ -208,7 +201,7 @@ def _threads(folder: Path, *, quick: bool, count: int = 10_000, durability: Dura
     count = 200 if quick else count
     dice = random.Random(1)
     names = [str(uuid.UUID(int=dice.getrandbits(128))) for _ in range(count)]
-    meter, reading, deleting = _Meter(), _Meter(), _Meter()
+    meter = _Meter()
     with _savers(folder, durability) as savers:
 
         def step(side: str, saver: Any, at: int) -> float:
@@ -227,23 +220,21 @@ def _threads(folder: Path, *, quick: bool, count: int = 10_000, durability: Dura
             {name: partial(step, name, saver) for name, saver in savers.items()}, count // _MANY, batch=_MANY
         )
         some = dice.sample(names, 60)
-
-        def read(side: str, saver: Any, at: int) -> float:
-            return reading(side, lambda: saver.get_tuple(_at(some[at])))
-
-        reads = {name: partial(read, name, saver) for name, saver in savers.items()}
         rows = [
             row("three puts", puts, "1", meter.cpu),
-            row("get_tuple, the newest", alternate(reads, 20, batch=3), "3", reading.cpu),
+            _calls(
+                "get_tuple, the newest",
+                lambda side, at: savers[side].get_tuple(_at(some[at])),
+                20,
+                batch=3,
+                aim="3",
+            ),
         ]
     rows.append(bytes_row(folder, "1.1"))
     with _savers(folder, durability) as savers:
-
-        def delete(side: str, saver: Any, at: int) -> float:
-            return deleting(side, lambda: saver.delete_thread(some[at]))
-
-        deletes = {name: partial(delete, name, saver) for name, saver in savers.items()}
-        rows.append(row("delete_thread", alternate(deletes, 20, batch=3), "1", deleting.cpu))
+        rows.append(
+            _calls("delete_thread", lambda side, at: savers[side].delete_thread(some[at]), 20, batch=3, aim="1")
+        )
     return f"{count:,} threads of one invocation{_SYNCED[durability]}", rows
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from benchmarks.measure import folder_bytes, median
-from benchmarks.sessions.sample import ms
+from benchmarks.measure import folder_bytes, median, ms
 
 OURS: Final = "ours"
 THEIRS: Final = "theirs"

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.data import load
-from benchmarks.measure import timed
-from benchmarks.sessions.sample import ms
+from benchmarks.measure import ms, timed
 from versioned_state import Disk, Versioned
 
 LENGTHS: Final = (100, 1_000, 10_000)

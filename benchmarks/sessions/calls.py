@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks.measure import timed
+from benchmarks.measure import ms, timed
 from benchmarks.servers import Servers
 from benchmarks.sessions.requests import pop, request
-from benchmarks.sessions.sample import LONG, MESSAGES, PER_USER, POPPED, make, messages, meta, ms, name, status
+from benchmarks.sessions.sample import LONG, MESSAGES, PER_USER, POPPED, make, messages, meta, name, status
 from versioned_state import Disk, KVStore, Repository, Versioned, branch_name
 
 SIZES: Final = {"disk": (10, 1_000, 100_000), "redis": (10, 1_000, 100_000), "postgres": (10, 1_000, 20_000)}

@@ -5,15 +5,12 @@ Appending to a list of 1,000 dataclasses or models is measured by ``scripts/benc
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
-from benchmarks import report
-from benchmarks.measure import environment
+from benchmarks import arguments, report
+from benchmarks.measure import workplace
 from benchmarks.servers import Servers
 from benchmarks.sessions import appends, calls, checkpoints, requests, stored
 from benchmarks.sessions.sample import MESSAGES, POPPED
@@ -22,26 +19,20 @@ CHECKPOINTS: Final = 3_000
 APPENDS: Final = 1_000
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks sessions", description="Calls on one of many sessions.")
-    parser.add_argument(
-        "--stores",
-        type=lambda text: text.split(","),
-        default=["disk", "redis", "postgres"],
-        help="of disk,redis,postgres",
+    parser = arguments.parser(
+        "sessions",
+        "Calls on one of many sessions.",
+        quick="few sessions",
+        parts=("calls", "bytes", "appends", "requests", "checkpoints"),
     )
     parser.add_argument(
-        "--sizes", type=lambda text: [int(each) for each in text.split(",")], metavar="N,N", help="numbers of sessions"
+        "--stores", type=arguments.words, default=["disk", "redis", "postgres"], help="of disk,redis,postgres"
     )
-    parser.add_argument("--quick", action="store_true", help="few sessions: to see that it works, not to quote")
-    parser.add_argument(
-        "--part", choices=("calls", "bytes", "appends", "requests", "checkpoints"), help="one part only"
-    )
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
-        folder = Path(name)
-        print(", ".join(f"{name} {value}" for name, value in environment(folder).items()))
+    parser.add_argument("--sizes", type=arguments.numbers, metavar="N,N", help="numbers of sessions")
+    options = parser.parse_args(given)
+    with workplace() as folder, Servers() as servers:
         started = time.perf_counter()
         for kind in options.stores if options.part in (None, "calls") else ():
             sizes = options.sizes or (calls.QUICK if options.quick else calls.SIZES[kind])
@@ -72,7 +63,8 @@ def main(arguments: Sequence[str]) -> int:
         if options.part in (None, "checkpoints"):
             count = 200 if options.quick else CHECKPOINTS
             _print(
-                [f"{count:,} checkpoints with writes", "MB", "put", "writes", "latest"], checkpoints.rows(folder, count)
+                [f"{count:,} checkpoints with writes", "MB", "put", "writes", "latest"],
+                list(checkpoints.rows(folder / "checkpoints", count)),
             )
         print(f"\n{time.perf_counter() - started:.0f} seconds in all")
     return 0

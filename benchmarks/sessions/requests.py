@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import statistics
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.measure import Step, alternate, timed
-from benchmarks.sessions.sample import MESSAGES, POPPED, long_messages, messages, ms
+from benchmarks.measure import Step, alternate, ms, timed, timed_call
+from benchmarks.sessions.sample import MESSAGES, POPPED, long_messages, messages
 from versioned_state import Disk, KVStore, Repository, Versioned
 from versioned_state.storage import Counting
 
@@ -141,16 +140,10 @@ def _openai(path: Path, make: Make) -> Iterator[Side]:
         assert len(await long.get_items(limit=20)) == 20
         await long.add_items(added(2))
 
-    async def clock(call: Callable[[], Awaitable[object]]) -> float:
-        """Seconds of a call within the event loop, whose start does not count."""
-        start = time.perf_counter()
-        await call()
-        return time.perf_counter() - start
-
     with asyncio.Runner() as runner:
         runner.run(long.add_items(added(MESSAGES)))
         runner.run(popped.add_items(added(POPPED)))
-        yield lambda _: runner.run(clock(ask)), lambda _: runner.run(clock(popped.pop_item)), lambda: ""
+        yield lambda _: runner.run(timed_call(ask)), lambda _: runner.run(timed_call(popped.pop_item)), lambda: ""
     long.close()
     popped.close()
 

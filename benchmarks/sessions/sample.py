@@ -1,4 +1,4 @@
-"""The sessions and messages that are measured, and how a time is shown."""
+"""The sessions and messages that are measured."""
 
 from __future__ import annotations
 
@@ -68,8 +68,3 @@ def _texts() -> list[str]:
 def long_messages(count: int) -> list[dict[str, str]]:
     """Messages of 1 KB, each of 160 words at random."""
     return [{"role": "user" if n % 2 else "assistant", "content": _random.choice(_texts())} for n in range(count)]
-
-
-def ms(seconds: float) -> str:
-    """A time of a call."""
-    return f"{seconds * 1e3:.2f} ms"
