@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import (
     agents,
+    arguments,
     commits,
     data,
     report,
@@ -42,15 +42,15 @@ _OTHERS: dict[str, Any] = {
 """The benchmarks with a command line of their own, by the words that name them; the longer ones first."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the workloads that ``arguments`` name (all without a name) and return the exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+def main() -> int:
+    """Run the workloads that the command line names (all without a name) and return the exit code."""
+    given = sys.argv[1:]
     for name, module in _OTHERS.items():
         words = name.split()
-        if arguments[: len(words)] == words:
-            return int(module.main(arguments[len(words) :]))
+        if given[: len(words)] == words:
+            return int(module.main(given[len(words) :]))
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     if options.list:
         for workload in workloads.WORKLOADS.values():
             print(f"{workload.name:14} {workload.summary}")
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report.print_heading(surroundings, settings, [*source.notes, *missing], quick=options.quick)
         for name in options.workload or workloads.WORKLOADS:
             workload = workloads.WORKLOADS[name]
-            result = workload.run(context, workload)
+            result = workload.measure(context)
             report.print_result(result)
             report.save(
                 result, options.out, environment=surroundings, sides=settings, data=source.source, quick=options.quick
@@ -107,12 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="small sizes and few rounds: to see that it works, not to quote"
     )
     parser.add_argument("--full", action="store_true", help="the largest sizes of `growth` as well")
-    parser.add_argument(
-        "--sides",
-        type=lambda text: text.split(","),
-        metavar="A,B",
-        help=f"only these of {', '.join(sides.NAMES)}",
-    )
+    parser.add_argument("--sides", type=arguments.words, metavar="A,B", help=f"only these of {', '.join(sides.NAMES)}")
     parser.add_argument(
         "--out", type=Path, default=RESULTS, metavar="FOLDER", help="where the JSON and the SVG go (benchmarks/results)"
     )

@@ -21,8 +21,8 @@ from pydantic import BaseModel
 
 from benchmarks import sides
 from benchmarks.measure import Step, alternate, timed
-from benchmarks.sides import OURS, Side
-from benchmarks.workloads.base import opened, require_equal, stored_bytes
+from benchmarks.sides import OURS, Session, Side
+from benchmarks.workloads.base import measure_rounds, require_equal, sessions_of, stored_bytes
 from benchmarks.workloads.typed import DICTS, PEER
 from versioned_state import Versioned
 
@@ -88,40 +88,30 @@ def append(
 ) -> Any:
     """Append one element to a list and commit; seconds a round by turn, and stored bytes a round."""
     length, turns, batch = options["length"], options["turns"], options["batch"]
-    before: dict[str, int] = {}
-    for name, side in chosen.items():
-        with opened({name: side}, folders) as stores:
-            session = stores[name].session("main")
-            session.put("messages", [make[name](number) for number in range(length)])
+
+    def once(name: str, session: Session, number: int) -> float:
+        new = [make[name](length + 1 + number)]
+
+        def work() -> None:
+            session.extend("messages", new)
             session.commit()
-            session.close()
-        before[name] = stored_bytes(side, folders[name])
-    with opened(chosen, folders) as stores:
-        sessions = {name: store.session("main") for name, store in stores.items()}
 
-        def once(name: str, number: int) -> float:
-            new = [make[name](length + 1 + number)]
+        return timed(work)
 
-            def work() -> None:
-                sessions[name].extend("messages", new)
-                sessions[name].commit()
+    def check(name: str, session: Session) -> None:
+        expected = [make[name](number) for number in range(length + turns * batch + 1)]
+        require_equal(session.get("messages"), expected, name)
 
-            return timed(work)
-
-        for name, session in sessions.items():
-            require_equal(len(session.get("messages")), length, name)
-            once(name, -1)  # warms up
-        seconds = alternate({name: partial(once, name) for name in chosen}, turns, batch=batch)
-        for session in sessions.values():
-            session.close()
-    rounds = turns * batch + 1
-    stored = {name: (stored_bytes(side, folders[name]) - before[name]) / rounds for name, side in chosen.items()}
-    for name, side in chosen.items():
-        with opened({name: side}, folders) as stores:
-            session = stores[name].session("main")
-            require_equal(session.get("messages"), [make[name](number) for number in range(length + rounds)], name)
-            session.close()
-    return {"seconds": seconds, "stored": stored}
+    found = measure_rounds(
+        chosen,
+        folders,
+        lambda name, session: session.put("messages", [make[name](number) for number in range(length)]),
+        once,
+        check,
+        turns=turns,
+        batch=batch,
+    )
+    return {"seconds": found.seconds, "stored": found.stored}
 
 
 def size(
@@ -130,11 +120,9 @@ def size(
     """The bytes of a store that holds a list of ``length`` elements, and the seconds of its first commit."""
     seconds: dict[str, float] = {}
     for name, side in chosen.items():
-        with opened({name: side}, folders) as stores:
-            session = stores[name].session("main")
-            session.put("messages", [make[name](number) for number in range(options["length"])])
-            seconds[name] = timed(session.commit)
-            session.close()
+        with sessions_of({name: side}, folders) as sessions:
+            sessions[name].put("messages", [make[name](number) for number in range(options["length"])])
+            seconds[name] = timed(sessions[name].commit)
     return {"seconds": seconds, "stored": {name: stored_bytes(side, folders[name]) for name, side in chosen.items()}}
 
 
@@ -149,8 +137,7 @@ def status(
         places = {name: folder / form for name, folder in folders.items()}
         for place in places.values():
             place.mkdir()
-        with opened(chosen, places) as stores:
-            sessions = {name: store.session("main") for name, store in stores.items()}
+        with sessions_of(chosen, places) as sessions:
             steps: dict[str, Step] = {}
             for name, session in sessions.items():
                 elements = [make[name](number) for number in range(options["length"])]
@@ -163,8 +150,6 @@ def status(
                 require_equal(len(session.state.status()), 0, name)
                 steps[name] = partial(_status, session.state)
             found[form] = alternate(steps, options["turns"])
-            for session in sessions.values():
-                session.close()
     return found
 
 

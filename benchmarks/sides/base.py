@@ -50,6 +50,30 @@ class Session(ABC):
         """Let go of the session; the store stays open."""
 
 
+class AssignedSession(Session):
+    """A mapping that sees no change inside a value, so that the value is assigned again, and the live values beside it.
+
+    The application keeps the live value, as a careful user of it would: reading it back each round would decode all of
+    it.
+    """
+
+    def __init__(self, stored: Any) -> None:
+        self.stored = stored
+        self.live: dict[str, Any] = {}
+
+    def put(self, key: str, value: Any) -> None:
+        self.live[key] = value
+        self.stored[key] = value
+
+    def get(self, key: str) -> Any:
+        if key not in self.live:
+            self.live[key] = self.stored[key]
+        return self.live[key]
+
+    def mutated(self, key: str) -> None:
+        self.stored[key] = self.live[key]
+
+
 class Side(ABC):
     """A store in ``folder``, opened by the constructor (and created if the folder is empty)."""
 

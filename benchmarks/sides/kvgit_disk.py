@@ -1,46 +1,28 @@
 """kvgit on disk: a ``Repo`` over its ``Disk`` store, a worktree on a branch a session.
 
-A change inside a value is not seen, so the value is assigned again each round. The application keeps the live value, as
-a careful user of it would: reading it back from the worktree each round would add a decode of the whole value.
+A change inside a value is not seen, so the value is assigned again each round.
 """
 
 from __future__ import annotations
 
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from kvgit import Repo, Worktree
+from kvgit import Repo
 from kvgit.kv.disk import Disk
 
-from benchmarks.sides.base import Session, Side
+from benchmarks.sides.base import AssignedSession, Session, Side
 
 
-class KvgitSession(Session):
-    """A worktree, and the live values of the application beside it."""
-
-    def __init__(self, worktree: Worktree) -> None:
-        self.worktree = worktree
-        self.live: dict[str, Any] = {}
-
-    def put(self, key: str, value: Any) -> None:
-        self.live[key] = value
-        self.worktree[key] = value
-
-    def get(self, key: str) -> Any:
-        if key not in self.live:
-            self.live[key] = self.worktree[key]
-        return self.live[key]
-
-    def mutated(self, key: str) -> None:
-        self.worktree[key] = self.live[key]
+class KvgitSession(AssignedSession):
+    """A worktree."""
 
     def commit(self) -> str:
-        self.worktree.commit()
-        return str(self.worktree.head)
+        self.stored.commit()
+        return str(self.stored.head)
 
     def diff(self, old: str, new: str) -> list[str]:
-        found = self.worktree.repo.diff(old, new)
+        found = self.stored.repo.diff(old, new)
         return [*found.added, *found.removed, *found.modified]
 
 

@@ -8,34 +8,17 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import transaction
 from BTrees.OOBTree import OOBTree
 from ZODB.DB import DB
 from ZODB.FileStorage import FileStorage
 
-from benchmarks.sides.base import Session, Side
+from benchmarks.sides.base import AssignedSession, Session, Side
 
 
-class ZodbSession(Session):
-    """A BTree under a key of the root, and the live values of the application beside it."""
-
-    def __init__(self, tree: Any) -> None:
-        self.tree = tree
-        self.live: dict[str, Any] = {}
-
-    def put(self, key: str, value: Any) -> None:
-        self.live[key] = value
-        self.tree[key] = value
-
-    def get(self, key: str) -> Any:
-        if key not in self.live:
-            self.live[key] = self.tree[key]
-        return self.live[key]
-
-    def mutated(self, key: str) -> None:
-        self.tree[key] = self.live[key]
+class ZodbSession(AssignedSession):
+    """A BTree under a key of the root."""
 
     def commit(self) -> str:
         transaction.commit()

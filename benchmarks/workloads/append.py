@@ -6,25 +6,15 @@ loads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.data import Data
-from benchmarks.measure import alternate, timed
+from benchmarks.measure import timed
 from benchmarks.results import Metric, Result, Target, Unit
 from benchmarks.sides import OURS, Session, Side
-from benchmarks.workloads.base import Context, Workload, opened, require_equal, stored_bytes
+from benchmarks.workloads.base import Context, Rounds, Workload, measure_rounds, require_equal
 
 STEP = 2  # messages a round: what was asked, and what was answered
 SEQUENCE = "ours (sequence)"
-
-
-@dataclass(frozen=True)
-class Appends:
-    """The cost of a run of appends, by side: seconds a round in each turn, and stored bytes a round."""
-
-    seconds: dict[str, list[float]]
-    stored: dict[str, float]
 
 
 def with_sequence(context: Context) -> dict[str, type[Side]]:
@@ -39,54 +29,33 @@ def with_sequence(context: Context) -> dict[str, type[Side]]:
     return sides
 
 
-def measure(context: Context, sides: dict[str, type[Side]], length: int, turns: int, batch: int) -> Appends:
+def measure(context: Context, sides: dict[str, type[Side]], length: int, turns: int, batch: int) -> Rounds:
     """Append in ``turns`` times ``batch`` rounds on every side, to a list that has ``length`` messages halfway through.
 
-    The list is committed and the store closed, so that what it holds before the rounds is known; then it is opened
-    again, the list is read (but by the lazy handle), and one more round warms up. Bytes count that round too.
+    The lazy handle does not read the list.
     """
-    rounds = turns * batch + 1
+    data, rounds = context.data, turns * batch + 1
     start = length - STEP * rounds // 2
-    folders = {name: context.fresh(name) for name in sides}
-    before: dict[str, int] = {}
-    for name, side in sides.items():
-        with opened({name: side}, folders) as stores:
-            session = stores[name].session("main")
-            session.put("messages", context.data.messages(start))
+    expected = data.messages(start + STEP * rounds)
+
+    def once(_: str, session: Session, number: int) -> float:
+        new = data.messages(STEP, start=start + STEP * (number + 1))
+
+        def work() -> None:
+            session.extend("messages", new)
             session.commit()
-            session.close()
-        before[name] = stored_bytes(side, folders[name])
-    with opened(sides, folders) as stores:
-        sessions = {name: store.session("main") for name, store in stores.items()}
-        for name, session in sessions.items():
-            if name != SEQUENCE:
-                require_equal(len(session.get("messages")), start, name)
-            _round(context.data, session, start, 0)
-        seconds = alternate(
-            {name: partial(_round, context.data, session, start + STEP) for name, session in sessions.items()},
-            turns,
-            batch=batch,
-        )
-        for session in sessions.values():
-            session.close()
-    stored = {name: (stored_bytes(side, folders[name]) - before[name]) / rounds for name, side in sides.items()}
-    expected = context.data.messages(start + STEP * rounds)
-    for name, side in sides.items():
-        with opened({name: side}, folders) as stores:
-            session = stores[name].session("main")
-            require_equal(session.get("messages"), expected, name)
-            session.close()
-    return Appends(seconds, stored)
 
+        return timed(work)
 
-def _round(data: Data, session: Session, start: int, number: int) -> float:
-    new = data.messages(STEP, start=start + STEP * number)
-
-    def work() -> None:
-        session.extend("messages", new)
-        session.commit()
-
-    return timed(work)
+    return measure_rounds(
+        sides,
+        {name: context.fresh(name) for name in sides},
+        lambda _, session: session.put("messages", data.messages(start)),
+        once,
+        lambda name, session: require_equal(session.get("messages"), expected, name),
+        turns=turns,
+        batch=batch,
+    )
 
 
 def run(

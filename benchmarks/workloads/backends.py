@@ -7,19 +7,17 @@ begins.
 from __future__ import annotations
 
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from benchmarks.data import Data
 from benchmarks.measure import alternate, folder_bytes, timed
 from benchmarks.results import Metric, Result, Table, Unit
 from benchmarks.servers import Servers
-from benchmarks.sides import OURS
 from benchmarks.workloads.base import Context, Workload, require_equal
 from benchmarks.workloads.keys import state_of
 from versioned_state import Cache, Disk, KVStore, Memory, Repository, Versioned
@@ -29,152 +27,99 @@ STEP = 2  # messages a round: what was asked, and what was answered
 BASE = "Disk"
 
 
-class Backend(ABC):
-    """One place for a store. ``open`` gives the store there, for ``done`` to take back."""
+@dataclass(frozen=True)
+class Backend:
+    """One place for a store.
 
-    @abstractmethod
-    def open(self) -> KVStore: ...
+    Attributes:
+        open: opens the store there.
+        size: returns the bytes that are stored, by the backend's own account.
+        stays_open: whether this process has one store there, as a server has, instead of opening it each time.
+    """
+
+    open: Callable[[], KVStore]
+    size: Callable[[], int]
+    stays_open: bool = False
 
     def done(self, store: KVStore) -> None:
         """Close the store, if a new process would open it again."""
-        store.close()
-
-    @abstractmethod
-    def size(self) -> int:
-        """Bytes that are stored, by the backend's own account; nobody has the store open."""
+        if not self.stays_open:
+            store.close()
 
 
-class InMemory(Backend):
-    """It lives as long as this process, so that it is never closed."""
-
-    def __init__(self) -> None:
-        self._store = Memory()
-
-    def open(self) -> KVStore:
-        return self._store
-
-    def done(self, store: KVStore) -> None:
-        pass
-
-    def size(self) -> int:
-        return sum(len(key) + len(value) for key, value in self._store.items())
+def _in_memory() -> Backend:
+    store = Memory()
+    return Backend(lambda: store, lambda: sum(len(key) + len(value) for key, value in store.items()), stays_open=True)
 
 
-class InFolder(Backend):
+def _in_folder(folder: Path, open_at: Callable[[Path], KVStore]) -> Backend:
     """Files, measured by their size after a clean close."""
-
-    def __init__(self, folder: Path, open_at: Callable[[Path], KVStore]) -> None:
-        self._folder = folder
-        self._open_at = open_at
-
-    def open(self) -> KVStore:
-        return self._open_at(self._folder / "store")
-
-    def size(self) -> int:
-        return folder_bytes(self._folder)
+    return Backend(lambda: open_at(folder / "store"), lambda: folder_bytes(folder))
 
 
-class InRedis(Backend):
+def _in_redis(servers: Servers) -> Backend:
     """A prefix of the server, measured by the memory of its keys (``MEMORY USAGE``)."""
+    url, prefix = servers.redis.url, servers.redis.fresh_prefix()
 
-    def __init__(self, servers: Servers) -> None:
-        self._url = servers.redis.url
-        self._prefix = servers.redis.fresh_prefix()
-
-    def open(self) -> KVStore:
-        return Redis(self._url, prefix=self._prefix)
-
-    def size(self) -> int:
+    def size() -> int:
         import redis
 
-        with redis.Redis.from_url(self._url) as client:
-            found = (client.memory_usage(key, samples=0) for key in client.scan_iter(match=f"*{self._prefix}*"))
+        with redis.Redis.from_url(url) as client:
+            found = (client.memory_usage(key, samples=0) for key in client.scan_iter(match=f"*{prefix}*"))
             return sum(size for size in found if isinstance(size, int))
 
+    return Backend(partial(Redis, url, prefix=prefix), size)
 
-class InPostgres(Backend):
+
+def _in_postgres(servers: Servers) -> Backend:
     """A schema of the server, measured by the size of its tables and indexes."""
+    server = servers.postgres
+    schema = server.fresh_schema()
 
-    _SIZE: ClassVar = "SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables WHERE schemaname = %s"
-
-    def __init__(self, servers: Servers) -> None:
-        self._servers = servers
-        self._schema = servers.postgres.fresh_schema()
-
-    def open(self) -> KVStore:
-        return Postgres(self._servers.postgres.url, schema=self._schema)
-
-    def size(self) -> int:
-        with self._servers.postgres.connection() as connection:
-            row = connection.execute(self._SIZE, (self._schema,)).fetchone()
+    def size() -> int:
+        query = "SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables WHERE schemaname = %s"
+        with server.connection() as connection:
+            row = connection.execute(query, (schema,)).fetchone()
             assert row is not None
             return int(row[0])
 
+    return Backend(partial(Postgres, server.url, schema=schema), size)
 
-class InS3(Backend):
+
+def _in_s3(servers: Servers, prefix: str) -> Backend:
     """A prefix of the bucket, measured by the sizes of its S3 objects."""
 
-    def __init__(self, servers: Servers, prefix: str) -> None:
-        self._servers = servers
-        self._prefix = prefix
-
-    def open(self) -> KVStore:
-        return self._servers.s3.open(self._prefix)
-
-    def size(self) -> int:
+    def size() -> int:
         from obstore.store import S3Store
 
         from tests.support.servers.s3_server import BUCKET
 
-        options = {**self._servers.s3.options(), "client_options": {"allow_http": True}}
-        bucket = S3Store(BUCKET, **options)
-        return sum(found["size"] for page in bucket.list(self._prefix) for found in page)
+        options = {**servers.s3.options(), "client_options": {"allow_http": True}}
+        return sum(found["size"] for page in S3Store(BUCKET, **options).list(prefix) for found in page)
 
-
-class Cached(Backend):
-    """A process's ``Cache`` over a store: a state is opened anew over it, as a server does for each request."""
-
-    def __init__(self, below: Backend) -> None:
-        self._below = below
-        self._cache: Cache | None = None
-
-    def open(self) -> KVStore:
-        if self._cache is None:
-            self._cache = Cache(self._below.open())
-        return self._cache
-
-    def done(self, store: KVStore) -> None:
-        pass
-
-    def size(self) -> int:
-        return self._below.size()
-
-    def close(self) -> None:
-        """Close the store below."""
-        if self._cache is not None:
-            self._cache.close()
+    return Backend(partial(servers.s3.open, prefix), size)
 
 
 def _backends(context: Context, servers: Servers, stack: ExitStack) -> dict[str, Backend]:
     key = secrets.token_bytes(32)
 
     def cached(below: Backend) -> Backend:
-        found = Cached(below)
-        stack.callback(found.close)
-        return found
+        """A process's ``Cache``: a state is opened anew over it, as a server does for each request."""
+        cache = stack.enter_context(Cache(below.open()))
+        return Backend(lambda: cache, below.size, stays_open=True)
 
     return {
-        BASE: InFolder(context.fresh("disk"), Disk),
-        "Disk, power": InFolder(context.fresh("power"), partial(Disk, durability="power")),
-        "DiskCache": InFolder(context.fresh("diskcache"), DiskCache),
-        "Encrypted(Disk)": InFolder(context.fresh("encrypted"), lambda path: Encrypted(Disk(path), key)),
-        "Memory": InMemory(),
-        "Redis": InRedis(servers),
-        "Postgres": InPostgres(servers),
-        "S3": InS3(servers, "plain"),
-        "Cache(Redis)": cached(InRedis(servers)),
-        "Cache(Postgres)": cached(InPostgres(servers)),
-        "Cache(S3)": cached(InS3(servers, "cached")),
+        BASE: _in_folder(context.fresh("disk"), Disk),
+        "Disk, power": _in_folder(context.fresh("power"), partial(Disk, durability="power")),
+        "DiskCache": _in_folder(context.fresh("diskcache"), DiskCache),
+        "Encrypted(Disk)": _in_folder(context.fresh("encrypted"), lambda path: Encrypted(Disk(path), key)),
+        "Memory": _in_memory(),
+        "Redis": _in_redis(servers),
+        "Postgres": _in_postgres(servers),
+        "S3": _in_s3(servers, "plain"),
+        "Cache(Redis)": cached(_in_redis(servers)),
+        "Cache(Postgres)": cached(_in_postgres(servers)),
+        "Cache(S3)": cached(_in_s3(servers, "cached")),
     }
 
 
@@ -205,9 +150,6 @@ QUICK = Sizes(length=100, keys=100, turns=2, batch=2)
 def run(context: Context, workload: Workload) -> Result:
     """All backends in turns, one kind of work after the other."""
     result = Result(workload.name, "the stores of this library at the same work, in turns; /Disk is the ratio to Disk")
-    if OURS not in context.sides:
-        result.notes.append("ours does not take part in this run")
-        return result
     sizes = QUICK if context.quick else FULL
     with Servers() as servers, ExitStack() as stack:
         backends = _backends(context, servers, stack)
@@ -328,4 +270,8 @@ def _table(metrics: list[tuple[str, dict[str, list[float]]]], stored: Mapping[st
     return Table("each as it is opened by default", columns, rows)
 
 
-WORKLOADS = (Workload("backends", "every store of this library: commit, cold read, point read, bytes a round", run),)
+WORKLOADS = (
+    Workload(
+        "backends", "every store of this library: commit, cold read, point read, bytes a round", run, ours_alone=True
+    ),
+)

@@ -5,16 +5,18 @@ Alone, without peers: in time, and in objects read from and written to the store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import folder_bytes, median, timed
 from benchmarks.results import Result, Table, Unit
-from benchmarks.sides import OURS
 from benchmarks.workloads.base import Context, Workload
 from benchmarks.workloads.keys import state_of
+from versioned_state import Disk, Versioned
+from versioned_state.storage import Counting
 
 LENGTHS = (100, 1000, 10_000, 100_000)
 KEYS = (100, 1000, 10_000, 100_000)
@@ -33,9 +35,6 @@ def run(context: Context, workload: Workload) -> Result:
         workload.name,
         "how the cost of ours grows; the last line of a table is the growth from its first size to its last",
     )
-    if OURS not in context.sides:
-        result.notes.append("ours does not take part in this run")
-        return result
     for lazily in (False, True):
         kind = "state.sequence" if lazily else "plain list"
         rows = [_list(context, length, lazily=lazily) for length in (QUICK if context.quick else LENGTHS)]
@@ -81,17 +80,35 @@ class _Meter:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def open(self) -> tuple[Any, Any]:
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Versioned, Counting]]:
         """A fresh state, and the counts of its store calls."""
-        from versioned_state import Disk, Versioned
-        from versioned_state.storage import Counting
+        with Counting(Disk(self.folder)) as store, Versioned(store) as state:
+            yield state, store
 
-        store = Counting(Disk(self.folder))
-        return Versioned(store), store
+    def opening(self, read: Callable[[Versioned], object]) -> tuple[float, float]:
+        """Seconds to open the store and read from it, and the objects read."""
+        with ExitStack() as stack:
+            found: list[Counting] = []
 
-    def rounds(
-        self, state: Any, store: Any, work: Callable[[int], Any], numbers: Iterable[int]
-    ) -> tuple[float, float, float]:
+            def work() -> None:
+                state, store = stack.enter_context(self.opened())
+                found.append(store)
+                read(state)
+
+            return timed(work), found[0].counts.objects_read
+
+    def first_commit(self, values: dict[str, Any]) -> float:
+        """Seconds of a commit of these values in an empty store."""
+        with self.opened() as (state, _):
+
+            def work() -> None:
+                state.update(values)
+                state.commit()
+
+            return timed(work)
+
+    def rounds(self, state: Versioned, store: Counting, work: Callable[[int], object]) -> tuple[float, float, float]:
         """Median seconds of a round of ``work`` and a commit, and the medians of objects read and written."""
         seconds: list[float] = []
         read: list[float] = []
@@ -101,7 +118,7 @@ class _Meter:
             work(number)
             state.commit()
 
-        for number in numbers:
+        for number in range(ROUNDS):
             store.reset()
             seconds.append(timed(partial(once, number)))
             read.append(store.counts.objects_read)
@@ -112,30 +129,19 @@ class _Meter:
 def _list(context: Context, length: int, *, lazily: bool) -> Row:
     context.progress(f"growth: a list of {length} messages, {'sequence' if lazily else 'plain'}")
     meter = _Meter(context.fresh("list"))
-    state, store = meter.open()
-    messages = context.data.messages(length)
-
-    def first_commit() -> None:
-        state["messages"] = messages
-        state.commit()
-
-    first = timed(first_commit)
-    state.close()
-    store.close()
+    first = meter.first_commit({"messages": context.data.messages(length)})
     before = folder_bytes(meter.folder)
-    state, store = meter.open()
     # Made before the clock starts; a round takes its own two.
     new = [context.data.messages(2, start=length + 2 * number) for number in range(ROUNDS)]
-    if not lazily:
-        len(state["messages"])
+    with meter.opened() as (state, store):
+        if not lazily:
+            len(state["messages"])
 
-    def work(number: int) -> None:
-        target = state.sequence("messages") if lazily else state["messages"]
-        target.extend(new[number])
+        def work(number: int) -> None:
+            target = state.sequence("messages") if lazily else state["messages"]
+            target.extend(new[number])
 
-    seconds, read, written = meter.rounds(state, store, work, range(ROUNDS))
-    state.close()
-    store.close()
+        seconds, read, written = meter.rounds(state, store, work)
     stored = (folder_bytes(meter.folder) - before) / ROUNDS
     return [
         f"{length:,}",
@@ -150,47 +156,23 @@ def _list(context: Context, length: int, *, lazily: bool) -> Row:
 def _keys(context: Context, count: int) -> Row:
     context.progress(f"growth: a state of {count} keys")
     meter = _Meter(context.fresh("keys"))
-    state, store = meter.open()
-    items = state_of(count)
-
-    def first_commit() -> None:
-        for key, value in items.items():
-            state[key] = value
-        state.commit()
-
-    first = timed(first_commit)
-    state.close()
-    store.close()
+    first = meter.first_commit(state_of(count))
     before = folder_bytes(meter.folder)
     places = [f"item-{(number * 2 + 1) * count // (2 * ROUNDS + 2):06}" for number in range(ROUNDS + 1)]
+    with meter.opened():
+        pass
+    opening = [meter.opening(lambda state: state[places[-1]]) for _ in range(ROUNDS)]
+    with meter.opened() as (state, store):
 
-    state, store = meter.open()
-    state.close()
-    store.close()
-    opening: list[float] = []
-    opening_read: list[float] = []
-    for _ in range(ROUNDS):
-        found: list[Any] = []
-        opening.append(timed(partial(_open_and_read, meter, places[-1], found)))
-        state, store = found
-        opening_read.append(store.counts.objects_read)
-        state.close()
-        store.close()
+        def work(number: int) -> None:
+            state[places[number]]["score"] += 1
 
-    state, store = meter.open()
-
-    def work(number: int) -> None:
-        state[places[number]]["score"] += 1
-
-    seconds, read, written = meter.rounds(state, store, work, range(ROUNDS))
-    state.close()
-    store.close()
+        seconds, read, written = meter.rounds(state, store, work)
     stored = (folder_bytes(meter.folder) - before) / ROUNDS
     return [
         f"{count:,}",
         (first, Unit.SECONDS),
-        (median(opening), Unit.SECONDS),
-        (median(opening_read), Unit.COUNT),
+        *_medians(opening),
         (seconds, Unit.SECONDS),
         (read, Unit.COUNT),
         (written, Unit.COUNT),
@@ -198,57 +180,35 @@ def _keys(context: Context, count: int) -> Row:
     ]
 
 
-def _open(meter: _Meter, found: list[Any]) -> None:
-    found.extend(meter.open())
-
-
-def _open_and_read(meter: _Meter, key: str, found: list[Any]) -> None:
-    state, store = meter.open()
-    found.extend((state, store))
-    state[key]
+def _medians(figures: list[tuple[float, float]]) -> Row:
+    """The cells of seconds and of objects read."""
+    seconds, read = zip(*figures, strict=True)
+    return [(median(list(seconds)), Unit.SECONDS), (median(list(read)), Unit.COUNT)]
 
 
 def _history(context: Context, count: int) -> Row:
     context.progress(f"growth: a history of {count} commits")
     meter = _Meter(context.fresh("history"))
-    state, store = meter.open()
-    state["messages"] = context.data.messages(5)
-    state["step"] = 0
     ids: list[str] = []
-    for number in range(count):
-        state["step"] = number + 1
-        ids.append(state.commit().id)
-    state.close()
-    store.close()
-
+    with meter.opened() as (state, _):
+        state["messages"] = context.data.messages(5)
+        state["step"] = 0
+        for number in range(count):
+            state["step"] = number + 1
+            ids.append(state.commit().id)
+    works: tuple[Callable[[Versioned], object], ...] = (
+        lambda state: state["messages"],
+        lambda state: list(state.log(limit=PAGE)),
+        lambda state: state.checkout(ids[len(ids) // 3])["step"],
+    )
     figures: list[list[tuple[float, float]]] = [[], [], [], []]
     for _ in range(ROUNDS):
-        found: list[Any] = []
-        seconds = timed(partial(_open, meter, found))
-        state, store = found
-        figures[0].append((seconds, store.counts.objects_read))
-
-        def read_one(state: Any = state) -> object:
-            return state["messages"]
-
-        def first_page(state: Any = state) -> list[Any]:
-            return list(state.log(limit=PAGE))
-
-        def checkout(state: Any = state) -> object:
-            return state.checkout(ids[len(ids) // 3])["step"]
-
-        for figure, work in zip(figures[1:], (read_one, first_page, checkout), strict=True):
-            store.reset()
-            figure.append((timed(work), store.counts.objects_read))
-        state.close()
-        store.close()
-    row: Row = [f"{count:,}"]
-    for figure in figures:
-        row += [
-            (median([seconds for seconds, _ in figure]), Unit.SECONDS),
-            (median([read for _, read in figure]), Unit.COUNT),
-        ]
-    return row
+        figures[0].append(meter.opening(lambda _: None))
+        with meter.opened() as (state, store):
+            for figure, work in zip(figures[1:], works, strict=True):
+                store.reset()
+                figure.append((timed(partial(work, state)), store.counts.objects_read))
+    return [f"{count:,}", *(cell for figure in figures for cell in _medians(figure))]
 
 
 def _table(title: str, columns: Sequence[str], rows: list[Row]) -> Table:
@@ -260,4 +220,4 @@ def _table(title: str, columns: Sequence[str], rows: list[Row]) -> Table:
     return Table(title, columns, [*rows, growth])
 
 
-WORKLOADS = (Workload("growth", "how the cost of ours grows with lists, keys and commits", run),)
+WORKLOADS = (Workload("growth", "how the cost of ours grows with lists, keys and commits", run, ours_alone=True),)

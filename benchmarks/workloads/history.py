@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from pathlib import Path as Folder
 from benchmarks.measure import alternate, folder_bytes, timed
 from benchmarks.results import Metric, Result, Table, Target, Unit
 from benchmarks.sides import OURS
-from benchmarks.workloads.base import Context, Workload, require_equal
+from benchmarks.workloads.base import Context, Workload, in_child, require_equal
 from benchmarks.workloads.long_history import FULL, KVGIT, LINE, MAKING, QUICK, TIP, Edits, History, Sizes, open_kvgit
 from benchmarks.workloads.looking_back import (
     BASE_ASIDE,
@@ -54,18 +53,11 @@ _TARGETS = {
 # Garbage
 
 
-def _collect_in_child(side: str, folder: Folder) -> dict[str, float]:
-    """Delete the branches that are to be garbage, and collect, in a process of its own; what that took."""
-    command = [sys.executable, "-m", "benchmarks.workloads.history", side, str(folder)]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True)
-    if ended.returncode:
-        raise RuntimeError(f"gc of {side} failed:\n{ended.stderr[-4000:]}")
-    found: dict[str, float] = json.loads(ended.stdout)
-    return found
-
-
 def _collect(side: str, folder: Folder) -> None:
-    """In the child: print seconds, peak memory above that of the open store, commits that went and that are left."""
+    """Delete the branches that are to be garbage, and collect, in a process of its own.
+
+    Prints seconds, peak memory above that of the open store, commits that went and that are left.
+    """
     found: dict[str, float] = {}
     if side == OURS:
         from datetime import timedelta
@@ -101,7 +93,7 @@ def _gc(context: Context, folders: Folders, sizes: Sizes) -> tuple[Seconds, dict
             copy = context.fresh(f"{side}-gc")
             shutil.copytree(folders[side], copy, dirs_exist_ok=True)
             before = folder_bytes(copy)
-            found = _collect_in_child(side, copy)
+            found = in_child("benchmarks.workloads.history", side, copy)
             require_equal(found["left"], sizes.half + 1, f"{side}, after gc")
             seconds[side].append(found["seconds"])
             peaks[side] = max(peaks.get(side, 0), found["peak"])

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.measure import alternate, timed
 from benchmarks.results import Metric, Result, Target, Unit
 from benchmarks.sides import OURS, Session, Side
-from benchmarks.workloads.base import Context, Workload, opened, require_equal, stored_bytes
+from benchmarks.workloads.base import Context, Workload, require_equal, sessions_of, stored_bytes, timed_opening
 
 KEYS, QUICK_KEYS = 100_000, 1000
 TURNS, BATCH = 6, 5
@@ -59,8 +59,7 @@ def run(context: Context, workload: Workload) -> Result:
 
     context.progress(f"{workload.name}: changes on freshly opened handles")
     commits: dict[str, list[str]] = {name: [] for name in context.sides}
-    with opened(context.sides, folders) as stores:
-        sessions = {name: store.session("main") for name, store in stores.items()}
+    with sessions_of(context.sides, folders) as sessions:
         for name, session in sessions.items():
             _change(session, few, commits[name], 0)
         fresh = alternate(
@@ -68,8 +67,6 @@ def run(context: Context, workload: Workload) -> Result:
             TURNS,
             batch=BATCH,
         )
-        for session in sessions.values():
-            session.close()
     stored = {
         name: (stored_bytes(side, folders[name]) - before[name]) / (ROUNDS + 1) for name, side in context.sides.items()
     }
@@ -116,8 +113,7 @@ def run(context: Context, workload: Workload) -> Result:
 def _first_and_held(context: Context, folders: Folders, count: int, keys: Sequence[str]) -> tuple[Seconds, Seconds]:
     """The first commit of the state, then changes on the handle that made it and still holds every value."""
     first: Seconds = {}
-    with opened(context.sides, folders) as stores:
-        sessions = {name: store.session("main") for name, store in stores.items()}
+    with sessions_of(context.sides, folders) as sessions:
         for name, session in sessions.items():
             first[name] = [_first(session, state_of(count))]
             _change(session, keys, [], 0)
@@ -126,8 +122,6 @@ def _first_and_held(context: Context, folders: Folders, count: int, keys: Sequen
             WATCHED_TURNS,
             batch=WATCHED_BATCH,
         )
-        for session in sessions.values():
-            session.close()
     return first, held
 
 
@@ -153,12 +147,10 @@ def _change(session: Session, keys: Sequence[str], commits: list[str], number: i
 
 def _require_changes(context: Context, folders: Folders, count: int, keys: Sequence[str]) -> None:
     expected = state_of(count)
-    with opened(context.sides, folders) as stores:
-        for name, store in stores.items():
-            session = store.session("main")
+    with sessions_of(context.sides, folders) as sessions:
+        for name, session in sessions.items():
             for key in keys:
                 require_equal(session.get(key)["score"], expected[key]["score"] + 1, f"{name}, {key}")
-            session.close()
 
 
 def _diff(
@@ -178,19 +170,7 @@ def _diff(
 
 
 def _open(side: type[Side], folder: Path, keys: Sequence[str], number: int) -> float:
-    handles: list[tuple[Side, Session]] = []
-
-    def work() -> None:
-        store = side(folder)
-        session = store.session("main")
-        handles.append((store, session))
-        session.get(keys[number])
-
-    seconds = timed(work)
-    for store, session in handles:
-        session.close()
-        store.close()
-    return seconds
+    return timed_opening(side, folder, lambda session: session.get(keys[number]))
 
 
 WORKLOADS = (Workload("keys-100000", "100,000 keys: first commit, change of one, diff, opening", run),)

@@ -11,15 +11,13 @@ import ctypes
 import gc
 import json
 import resource
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from benchmarks import data
 from benchmarks.results import Result, Table, Unit
-from benchmarks.sides import OURS
-from benchmarks.workloads.base import Context, Workload
+from benchmarks.workloads.base import Context, Workload, in_child
 
 CASES = {"array": 8_000_000, "text": 64_000_000, "list": 100_000}
 QUICK_CASES = {"array": 800_000, "text": 1_000_000, "list": 1000}
@@ -31,14 +29,10 @@ def run(context: Context, workload: Workload) -> Result:
     result = Result(
         workload.name, "peak memory of a commit, the value itself counted in, over the size of the value; below 3"
     )
-    if OURS not in context.sides:
-        result.notes.append("ours does not take part in this run")
-        return result
     rows: list[list[str | tuple[float, Unit]]] = []
     for case, size in (QUICK_CASES if context.quick else CASES).items():
         context.progress(f"{workload.name}: {case} of {size}")
-        command = [sys.executable, "-m", "benchmarks.workloads.memory", case, str(size), str(context.fresh(case))]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        found = in_child("benchmarks.workloads.memory", case, size, context.fresh(case))
         for commit in ("first", "change"):
             ratio = 1 + found[commit] / found["size"]
             rows.append(
@@ -143,7 +137,7 @@ def _status_bytes(status: Path, name: str) -> int:
     raise RuntimeError(f"{name} is not in {status}")
 
 
-WORKLOADS = (Workload("memory", "peak memory of a commit beside the size of its value", run),)
+WORKLOADS = (Workload("memory", "peak memory of a commit beside the size of its value", run, ours_alone=True),)
 
 if __name__ == "__main__":
     _child(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.data import Message
-from benchmarks.measure import alternate, timed
+from benchmarks.measure import alternate
 from benchmarks.results import Metric, Result, Target
 from benchmarks.sides import OURS, Session, Side
-from benchmarks.workloads.base import Context, Workload, opened, require_equal
+from benchmarks.workloads.base import Context, Workload, require_equal, sessions_of, timed_opening
 
 LENGTH = 1000
 ROUNDS = 30
@@ -26,14 +26,12 @@ def run(context: Context, workload: Workload) -> Result:
     length, rounds = (100, 4) if context.quick else (LENGTH, ROUNDS)
     context.progress(f"{workload.name}: {length} messages, {rounds} rounds")
     folders = {name: context.fresh(name) for name in context.sides}
-    with opened(context.sides, folders) as stores:
-        for store in stores.values():
-            session = store.session("main")
+    with sessions_of(context.sides, folders) as sessions:
+        for session in sessions.values():
             session.put("messages", [])
             for number in range(COMMITS):
                 session.extend("messages", context.data.messages(length // COMMITS, start=number * (length // COMMITS)))
                 session.commit()
-            session.close()
     expected = context.data.messages(length)
     seconds = alternate(
         {name: partial(_read, side, folders[name], expected) for name, side in context.sides.items()}, rounds
@@ -48,22 +46,14 @@ def run(context: Context, workload: Workload) -> Result:
 
 
 def _read(side: type[Side], folder: Path, expected: list[Message], _number: int) -> float:
-    handles: list[tuple[Side, Session]] = []
-
-    def work() -> None:
-        store = side(folder)
-        session = store.session("main")
-        handles.append((store, session))
+    def read(session: Session) -> None:
         # Touches every message, so that a value that is read lazily is read in full.
         if sum(len(message["content"]) for message in session.get("messages")) == 0:
             raise RuntimeError("nothing was read")
 
-    seconds = timed(work)
-    for store, session in handles:
-        require_equal(session.get("messages"), expected, side.name)
-        session.close()
-        store.close()
-    return seconds
+    return timed_opening(
+        side, folder, read, lambda session: require_equal(session.get("messages"), expected, side.name)
+    )
 
 
 WORKLOADS = (Workload("open-read", "open a store, read 1,000 messages", run),)
