@@ -12,6 +12,7 @@ USER vstate
 ENV PATH=/opt/vstate/bin:$PATH PYTHONUNBUFFERED=1
 EXPOSE 8420
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8420/health', timeout=2)"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8420/health', timeout=2)"]
 ENTRYPOINT ["vstate"]
 CMD ["serve", "--host", "0.0.0.0", "--port", "8420", "--tokens", "/run/secrets/tokens"]

@@ -18,7 +18,8 @@ find_python() {
             return
         fi
     done
-    echo "error: no Python 3.11 or newer with the venv module was found (tried python3.11, python3, python3.12 to python3.14)" >&2
+    echo "error: no Python 3.11 or newer with the venv module was found" \
+        "(tried python3.11, python3, python3.12 to python3.14)" >&2
     echo "hint: install one, for example with apt-get install python3.11-venv" >&2
     return 1
 }
@@ -45,23 +46,30 @@ install() {
     exec 9<&-
 }
 
-# accelerate: builds the folder accelerator/ into .venv, if it has changed since. Without a C compiler everything runs without it, and says
-# so; with CI set, that is an error.
+# accelerate: builds the folder accelerator/ into .venv, if it has changed since. Without a C compiler everything runs
+# without it, and says so; with CI set, that is an error.
 accelerate() {
     local stamp=$root/.venv/accelerator wanted folder
-    wanted=$({ echo "$root"; "$bin/python" -VV; cat "$root/accelerator/pyproject.toml" "$root"/accelerator/src/*; } | cksum)
+    wanted=$({
+        echo "$root"
+        "$bin/python" -VV
+        cat "$root/accelerator/pyproject.toml" "$root"/accelerator/src/*
+    } | cksum)
     exec 9<"${BASH_SOURCE[0]}"
     if command -v flock >/dev/null; then flock 9; fi
     if [[ ! -f $stamp || $(<"$stamp") != "$wanted" ]]; then
         echo "building the accelerator ..." >&2
         folder=$(mktemp -d)
         cp -R "$root/accelerator/." "$folder" # the build leaves files where it runs
-        if "$bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$folder" >"$stamp.log" 2>&1; then
+        if "$bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$folder" \
+            >"$stamp.log" 2>&1; then
             echo "$wanted" >"$stamp"
         else
-            "$bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes versioned-state-fast >/dev/null 2>&1 || true
+            "$bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes versioned-state-fast \
+                >/dev/null 2>&1 || true
             rm -f "$stamp"
-            echo "warning: the accelerator could not be built, and everything runs without it; .venv/accelerator.log says why" >&2
+            echo "warning: the accelerator could not be built, and everything runs without it;" \
+                ".venv/accelerator.log says why" >&2
         fi
         rm -rf "$folder"
     fi

@@ -42,6 +42,24 @@ def shared_with_tests(source: str) -> list[str]:
     ]
 
 
+def test_lines_fit_into_120_columns():
+    """Those that ruff does not examine: C, pages, styles, scripts, settings."""
+    root = TESTS.parent
+    ours = [root / "Dockerfile", *root.glob("scripts/*"), *root.glob("*.toml"), root / "accelerator" / "pyproject.toml"]
+    for ending in ("c", "css", "html", "js"):
+        for folder in ("accelerator", "tests", "versioned_state"):
+            ours += [path for path in (root / folder).rglob(f"*.{ending}") if "vendor" not in path.parts]
+    assert len(ours) > 20
+    too_long = [
+        f"{path.relative_to(root)}:{number}"
+        for path in ours
+        if path.is_file()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert too_long == []
+
+
 def test_no_test_imports_from_a_test_module():
     found = {
         str(path.relative_to(TESTS)): shared_with_tests(path.read_text("utf-8"))

@@ -1,20 +1,23 @@
-/* The accelerator of versioned-state: checks and packs plain values in one pass, and recognises unchanged values by their marks.
+/* The accelerator of versioned-state: checks and packs plain values in one pass, and recognises unchanged values by
+   their marks.
 
-   Each function gives the answer of the package's own Python code, or None where that code has to decide: for a value of another type, a
-   text with a lone surrogate, an int beyond 64 bits, a value that is too deep or too long.
+   Each function gives the answer of the package's own Python code, or None where that code has to decide: for a value
+   of another type, a text with a lone surrogate, an int beyond 64 bits, a value that is too deep or too long.
 
-   No function calls back into Python or releases the GIL while it reads a value, so no value changes meanwhile; ``pack_all`` looks for
-   Ctrl-C between values. Nothing here keeps state: a call that is interrupted leaves nothing behind. Only MemoryError and wrong arguments
-   raise, besides Ctrl-C.
+   No function calls back into Python or releases the GIL while it reads a value, so no value changes meanwhile;
+   ``pack_all`` looks for Ctrl-C between values. Nothing here keeps state: a call that is interrupted leaves nothing
+   behind. Only MemoryError and wrong arguments raise, besides Ctrl-C.
 
    Marks are the content of some values in the order of a walk, one word for each leaf or container:
 
-       leaf           the address of the object. It is immutable, and the marks own a reference, so that no address is used again.
+       leaf           the address of the object. It is immutable, and the marks own a reference, so that no address is
+                      used again.
        list of n      4 * n + 1
        dict of n      4 * n + 3, followed by key, value, key, value ...
 
-   Addresses of objects are even, and words of containers are odd. So no leaf is ever taken for a container, whatever a program puts into a
-   value: if small ints stood for the sizes of containers, [[-5, "a"], "b"] would pass for [-5, ["a", "b"]]. */
+   Addresses of objects are even, and words of containers are odd. So no leaf is ever taken for a container, whatever a
+   program puts into a value: if small ints stood for the sizes of containers, [[-5, "a"], "b"] would pass
+   for [-5, ["a", "b"]]. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -35,7 +38,8 @@
 /* Values after which pack_all looks for Ctrl-C: some milliseconds. */
 #define BETWEEN_SIGNALS 1024
 
-/* Limits up to which a value that does not fit into the first room gets all of the room at once: they are most often its very size. */
+/* Limits up to which a value that does not fit into the first room gets all of the room at once: they are most often
+   its very size. */
 #define EXPECTED (1 << 17)
 
 #define LIST_WORD(size) (((uintptr_t)(size) << 2) | 1)
@@ -113,7 +117,8 @@ put(Buffer *buffer, unsigned char code, int size, uint64_t number)
     return PACKED;
 }
 
-/* Write the size of a text, list or dict: in the byte ``small`` if it is less than ``below``, else after ``wide`` or the byte after that. */
+/* Write the size of a text, list or dict: in the byte ``small`` if it is less than ``below``, else after ``wide`` or
+   the byte after that. */
 static inline int
 put_size(Buffer *buffer, Py_ssize_t size, unsigned char small, Py_ssize_t below, unsigned char wide)
 {
@@ -134,7 +139,8 @@ put_int(Buffer *buffer, PyObject *value)
     if (overflow < 0)
         return GIVEN_UP;
     if (overflow > 0) {
-        /* Not PyLong_AsUnsignedLongLong: making its exception may start the collector, and so code that changes values. */
+        /* Not PyLong_AsUnsignedLongLong: making its exception may start the collector, and so code that changes
+           values. */
         unsigned long long low = PyLong_AsUnsignedLongLongMask(value);
         PyObject *again = PyLong_FromUnsignedLongLong(low);
         if (again == NULL)
@@ -173,35 +179,38 @@ put_text_size(Buffer *buffer, Py_ssize_t size)
     return put_size(buffer, size, 0xa0, 32, 0xda);
 }
 
-/* The bytes of a text in UTF-8, or -1 if it has a surrogate, which has none; and these bytes, written from ``at`` on. For each width of the
-   characters on its own, with no branch in the first loop, so that the compiler makes vectors of it: most characters of most texts are
-   ASCII, also where a few are not. ``ascii`` are the bits that four ASCII characters do not have. */
-#define TEXT_OF(WIDTH, TYPE, ASCII)                                                                                                         \
-    static Py_ssize_t size_of_##WIDTH(const TYPE *data, Py_ssize_t length)                                                                  \
-    {                                                                                                                                       \
-        Py_ssize_t more = 0;                                                                                                                \
-        int has_surrogate = 0;                                                                                                              \
-        for (Py_ssize_t i = 0; i < length; i++) {                                                                                           \
-            uint32_t character = data[i];                                                                                                   \
-            more += (character >= 0x80) + (character >= 0x800) + (character >= 0x10000);                                                    \
-            has_surrogate |= (character & 0xfffff800u) == 0xd800u;                                                                          \
-        }                                                                                                                                   \
-        return has_surrogate ? -1 : length + more;                                                                                          \
-    }                                                                                                                                       \
-                                                                                                                                            \
-    static void write_##WIDTH(unsigned char *at, const TYPE *data, Py_ssize_t length)                                                       \
-    {                                                                                                                                       \
-        Py_ssize_t i = 0;                                                                                                                   \
-        while (i < length) {                                                                                                                \
-            for (; i + 4 <= length && !((data[i] | data[i + 1] | data[i + 2] | data[i + 3]) & (TYPE)(ASCII)); i += 4, at += 4) {            \
-                at[0] = (unsigned char)data[i];                                                                                             \
-                at[1] = (unsigned char)data[i + 1];                                                                                         \
-                at[2] = (unsigned char)data[i + 2];                                                                                         \
-                at[3] = (unsigned char)data[i + 3];                                                                                         \
-            }                                                                                                                               \
-            for (Py_ssize_t end = i + 4 < length ? i + 4 : length; i < end; i++)                                                            \
-                at = write_character(at, data[i]);                                                                                          \
-        }                                                                                                                                   \
+/* The bytes of a text in UTF-8, or -1 if it has a surrogate, which has none; and these bytes, written from ``at`` on.
+   For each width of the characters on its own, with no branch in the first loop, so that the compiler makes vectors of
+   it: most characters of most texts are ASCII, also where a few are not. ``ascii`` are the bits that four ASCII
+   characters do not have. */
+#define TEXT_OF(WIDTH, TYPE, ASCII)                                                                                    \
+    static Py_ssize_t size_of_##WIDTH(const TYPE *data, Py_ssize_t length)                                             \
+    {                                                                                                                  \
+        Py_ssize_t more = 0;                                                                                           \
+        int has_surrogate = 0;                                                                                         \
+        for (Py_ssize_t i = 0; i < length; i++) {                                                                      \
+            uint32_t character = data[i];                                                                              \
+            more += (character >= 0x80) + (character >= 0x800) + (character >= 0x10000);                               \
+            has_surrogate |= (character & 0xfffff800u) == 0xd800u;                                                     \
+        }                                                                                                              \
+        return has_surrogate ? -1 : length + more;                                                                     \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void write_##WIDTH(unsigned char *at, const TYPE *data, Py_ssize_t length)                                  \
+    {                                                                                                                  \
+        Py_ssize_t i = 0;                                                                                              \
+        while (i < length) {                                                                                           \
+            for (; i + 4 <= length; i += 4, at += 4) {                                                                 \
+                if ((data[i] | data[i + 1] | data[i + 2] | data[i + 3]) & (TYPE)(ASCII))                               \
+                    break;                                                                                             \
+                at[0] = (unsigned char)data[i];                                                                        \
+                at[1] = (unsigned char)data[i + 1];                                                                    \
+                at[2] = (unsigned char)data[i + 2];                                                                    \
+                at[3] = (unsigned char)data[i + 3];                                                                    \
+            }                                                                                                          \
+            for (Py_ssize_t end = i + 4 < length ? i + 4 : length; i < end; i++)                                       \
+                at = write_character(at, data[i]);                                                                     \
+        }                                                                                                              \
     }
 
 static inline unsigned char *
@@ -250,8 +259,8 @@ put_text(Buffer *buffer, PyObject *value)
         buffer->length += length;
         return PACKED;
     }
-    /* Not PyUnicode_AsUTF8AndSize, which keeps the bytes beside the text for as long as it lives, nor an encoder whose exception for a
-       surrogate may start the collector. */
+    /* Not PyUnicode_AsUTF8AndSize, which keeps the bytes beside the text for as long as it lives, nor an encoder whose
+       exception for a surrogate may start the collector. */
     int kind = PyUnicode_KIND(value);
     const void *data = PyUnicode_DATA(value);
     /* At most four times a length that is within the limit: no overflow where limits are a few MiB. */
@@ -365,8 +374,8 @@ read_numbers(const char *name, PyObject *const *args, Py_ssize_t nargs, int coun
 }
 
 PyDoc_STRVAR(pack_doc, "pack(value, depth, limit, /)\n--\n\n"
-                       "Return a value as MessagePack, or None if it is not plain, has more than ``depth`` containers within each other,\n"
-                       "or is longer than ``limit`` bytes.");
+                       "Return a value as MessagePack, or None if it is not plain, has more than ``depth`` containers\n"
+                       "within each other, or is longer than ``limit`` bytes.");
 
 static PyObject *
 pack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
@@ -378,7 +387,8 @@ pack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 }
 
 PyDoc_STRVAR(pack_all_doc, "pack_all(values, depth, limit, /)\n--\n\n"
-                           "Return the values of a list as ``pack`` does, as a list of the same length. The list must be the caller's own.");
+                           "Return the values of a list as ``pack`` does, as a list of the same length. The list must\n"
+                           "be the caller's own.");
 
 static PyObject *
 pack_all(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
@@ -450,8 +460,8 @@ write_words(PyObject *value, uintptr_t *at)
     return at;
 }
 
-/* The word after those of a value, or NULL if the value differs from them. The words say where a value ends, and how deep it is, so that
-   nothing beyond them is read. */
+/* The word after those of a value, or NULL if the value differs from them. The words say where a value ends, and how
+   deep it is, so that nothing beyond them is read. */
 static const uintptr_t *
 match_words(PyObject *value, const uintptr_t *at)
 {
@@ -486,8 +496,9 @@ match_words(PyObject *value, const uintptr_t *at)
 }
 
 PyDoc_STRVAR(pack_marked_doc, "pack_marked(values, start, stop, depth, limit, /)\n--\n\n"
-                              "Return ``values[start:stop]`` as one MessagePack array, and the marks of the same moment; or None as ``pack``\n"
-                              "does, each value of at most ``depth`` containers within each other, or if there are no such values.");
+                              "Return ``values[start:stop]`` as one MessagePack array, and the marks of the same\n"
+                              "moment; or None as ``pack`` does, each value of at most ``depth`` containers within\n"
+                              "each other, or if there are no such values.");
 
 static PyObject *
 pack_marked(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
@@ -538,8 +549,8 @@ pack_marked(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs
 }
 
 PyDoc_STRVAR(same_doc, "same($self, values, start, /)\n--\n\n"
-                       "Return whether the values from ``start`` on consist of the very leaves that were marked, in equal containers. False\n"
-                       "also means that equal leaves have taken their place.");
+                       "Return whether the values from ``start`` on consist of the very leaves that were marked, in\n"
+                       "equal containers. False also means that equal leaves have taken their place.");
 
 static PyObject *
 marks_same(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -561,7 +572,8 @@ marks_same(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 }
 
 PyDoc_STRVAR(begin_doc, "begin($self, marks, /)\n--\n\n"
-                        "Return whether other marks begin with these: their first values were these, with the same leaves.");
+                        "Return whether other marks begin with these: their first values were these, with the same\n"
+                        "leaves.");
 
 static PyObject *
 marks_begin(PyObject *self, PyObject *other)
@@ -636,7 +648,8 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "versioned_state_fast",
-    .m_doc = "Packs and compares plain values for versioned_state. ABI is the number of the meaning of these functions.",
+    .m_doc = "Packs and compares plain values for versioned_state. ABI is the number of the meaning of these "
+             "functions.",
     .m_size = -1, /* one for the process: a subinterpreter with a GIL of its own is refused */
     .m_methods = methods,
 };

@@ -158,7 +158,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://
 
 def token_of_form(page: str) -> str:
     (token,) = re.findall(
-        r'action="/ui/logout" method="post"><input type="hidden" name="token" value="([0-9a-f]+)">', page
+        r'action="/ui/logout" method="post">\s*<input type="hidden" name="token" value="([0-9a-f]+)">', page
     )
     return str(token)
 

@@ -1,13 +1,16 @@
-/* Records what a process and its forked children do to the files of one folder, in order; may delay or fail their syncs.
+/* Records what a process and its forked children do to the files of one folder, in order; may delay or fail their
+ * syncs.
  *
  * Loaded with LD_PRELOAD. The environment:
  *   RECORDER_FOLDER   the folder, an absolute path
  *   RECORDER_LOG      the file for the records; without it nothing is recorded
  *   RECORDER_DELAY    microseconds that each sync takes more
- *   RECORDER_FAILING  while a file with this name exists, syncs of a file whose name ends in "-wal" fail with EIO; if it is empty, one does
+ *   RECORDER_FAILING  while a file with this name exists, syncs of a file whose name ends in "-wal" fail with EIO;
+ *                     if it is empty, one does
  *
- * A record is struct record, then two byte strings. Calls are recorded in the order in which they are made, because they are made under
- * one lock; but a sync, during which other threads go on, is recorded when it begins and when it ends. disk_model.py reads the records.
+ * A record is struct record, then two byte strings. Calls are recorded in the order in which they are made, because
+ * they are made under one lock; but a sync, during which other threads go on, is recorded when it begins and when it
+ * ends. disk_model.py reads the records.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -44,7 +47,8 @@ static const char *folder, *failing;
 static long delay;
 static int log_descriptor = -1;
 static unsigned char watched[MOST_DESCRIPTORS]; /* 1: in the folder, 2: and a log of SQLite */
-static unsigned char owed[MOST_DESCRIPTORS];    /* whether a failure is yet to be reported: Linux tells each open descriptor once */
+/* whether a failure is yet to be reported: Linux tells each open descriptor once */
+static unsigned char owed[MOST_DESCRIPTORS];
 
 static void *real(const char *name) {
     void *found = dlsym(RTLD_NEXT, name);
@@ -84,7 +88,8 @@ static int64_t number_of(int descriptor) {
 
 static void record(char kind, int64_t file, int64_t offset, const void *first, size_t length, const char *second) {
     int kept = errno;
-    struct record head = {{kind, 0, 0, 0}, getpid(), file, offset, (uint32_t)length, second ? (uint32_t)strlen(second) : 0};
+    uint32_t rest = second ? (uint32_t)strlen(second) : 0;
+    struct record head = {{kind, 0, 0, 0}, getpid(), file, offset, (uint32_t)length, rest};
     struct iovec parts[3] = {{&head, sizeof head}, {(void *)first, length}, {(void *)second, head.second}};
     ssize_t all = (ssize_t)(sizeof head + length + head.second);
     if (log_descriptor >= 0 && REAL(writev)(log_descriptor, parts, 3) != all)
@@ -206,9 +211,11 @@ static int synced(int descriptor, int (*sync)(int)) {
         errno = EIO;
         result = -1;
     } else
-        result = log_descriptor >= 0 ? 0 : sync(descriptor); /* the cuts are simulated: the real disk need not be asked */
+        /* the cuts are simulated: the real disk need not be asked */
+        result = log_descriptor >= 0 ? 0 : sync(descriptor);
     lock();
-    record(late ? 'N' : result ? 'F' : 'E', file, number, "", 0, NULL); /* N: nothing is known of what was written since */
+    /* N: nothing is known of what was written since */
+    record(late ? 'N' : result ? 'F' : 'E', file, number, "", 0, NULL);
     unlock();
     return result;
 }
@@ -230,4 +237,6 @@ int rmdir(const char *path) { NAMED(REAL(rmdir)(path), 'U', path, NULL) }
 int mkdir(const char *path, mode_t mode) { NAMED(REAL(mkdir)(path, mode), 'M', path, NULL) }
 int rename(const char *from, const char *to) { NAMED(REAL(rename)(from, to), 'R', from, to) }
 int link(const char *from, const char *to) { NAMED(REAL(link)(from, to), 'L', from, to) }
-int linkat(int at, const char *from, int other, const char *to, int flags) { NAMED(REAL(linkat)(at, from, other, to, flags), 'L', from, to) }
+int linkat(int at, const char *from, int other, const char *to, int flags) {
+    NAMED(REAL(linkat)(at, from, other, to, flags), 'L', from, to)
+}

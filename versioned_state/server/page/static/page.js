@@ -35,7 +35,8 @@ const KEYS = [
 ];
 
 function rows() {
-  return [...document.querySelectorAll("[data-keys] .row, [data-keys] > .bubble")].filter((row) => row.offsetParent !== null);
+  const all = [...document.querySelectorAll("[data-keys] .row, [data-keys] > .bubble")];
+  return all.filter((row) => row.offsetParent !== null);
 }
 
 function here() {
@@ -113,7 +114,8 @@ async function load(base, query) {
 function treeRow(base, part) {
   const label = element(part.path === null ? "span" : "a", "label path", part.label);
   if (part.path !== null) label.href = addressOf(base, { path: part.path });
-  const row = element("li", "row", label, element("span", "type", part.type), element("span", "size n", part.size), element("code", "line", part.line));
+  const [type, size] = [element("span", "type", part.type), element("span", "size n", part.size)];
+  const row = element("li", "row", label, type, size, element("code", "line", part.line));
   if (part.opens && part.path !== null) {
     row.dataset.path = part.path;
     twist(base, row);
@@ -125,7 +127,8 @@ function fill(base, list, data) {
   if (data.text) list.append(element("li", "", element("pre", "text", data.text.text)));
   for (const part of data.parts_of) list.append(treeRow(base, part));
   if (data.next === null) return;
-  const more = button(`More: ${(data.next + 1).toLocaleString("en")} of ${data.total.toLocaleString("en")}`, async () => {
+  const [next, total] = [data.next + 1, data.total].map((number) => number.toLocaleString("en"));
+  const more = button(`More: ${next} of ${total}`, async () => {
     more.disabled = true;
     try {
       const rest = await load(base, { path: data.path, start: data.next });
@@ -172,7 +175,8 @@ for (const tree of document.querySelectorAll("[data-tree]")) {
   for (const row of tree.querySelectorAll(":scope > [data-path]")) twist(tree.dataset.tree, row);
 }
 
-// A log that follows its branch: one stream a tab, closed while the tab is hidden. Nothing moves that the reader is looking at.
+// A log that follows its branch: one stream a tab, closed while the tab is hidden. Nothing moves that the reader is
+// looking at.
 
 class Follower {
   constructor(list) {
