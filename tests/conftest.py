@@ -1,5 +1,7 @@
 """Shared by all tests: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
 
+A test that is a coroutine function runs in an event loop of its own.
+
 Fixtures: ``real_conversations``, ``long_run``, ``without_collector``, ``small_tree_nodes``, ``earlier_leaves``, and the
 servers.
 Options: ``--long``, ``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``every_case``,
@@ -9,8 +11,10 @@ all tests.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gc
+import inspect
 import os
 import sys
 from collections.abc import Iterator
@@ -121,6 +125,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left_out.update(set(each) - {each[number * len(each) // MOST_CASES] for number in range(MOST_CASES)})
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function, in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in arguments}))
+    return True
 
 
 def pytest_collection_finish() -> None:

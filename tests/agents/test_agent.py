@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state import Agent, Call, Live, Versioned, current_state, emit, events, task
 from versioned_state.agents.events.classes import ActionEvent, ErrorEvent, SuccessEvent, TaskStartEvent
 from versioned_state.errors import InvalidArgumentError
@@ -90,7 +89,6 @@ def test_what_does_something_is_not_empty_though_its_source_cannot_be_had():
             task(names[name])()
 
 
-@in_event_loop
 async def test_a_runner_may_be_a_coroutine_function():
     async def think(call: Call) -> str:
         await asyncio.sleep(0)
@@ -194,7 +192,6 @@ def test_a_stream_of_a_method_and_of_a_generator():
     ]
 
 
-@in_event_loop
 async def test_a_stream_of_a_coroutine_is_asynchronous():
     @task
     async def slowly(*words: str) -> int:

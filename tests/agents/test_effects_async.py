@@ -40,24 +40,21 @@ class Till:
         return await self.pay(city)
 
 
-def test_a_coroutine_function_gives_an_awaitable():
+async def test_a_coroutine_function_gives_an_awaitable():
     state, till = Versioned(), Till()
 
-    async def agent() -> None:
-        assert await effect("pay", till.pay, "Rome", state=state) == 1
-        assert await effect("pay", till.pay, "Rome", state=state) == 1
-        assert await effect("called", till, "Oslo", state=state) == 2
-        assert await effect("called", till, "Oslo", state=state) == 2
-        later = effect("later", till.pay, "Bonn", state=state)
-        assert isinstance(later, Awaitable)
-        assert len(effects(state)) == 2, "nothing is begun before it is awaited"
-        assert await later == 3
-
-    asyncio.run(agent())
+    assert await effect("pay", till.pay, "Rome", state=state) == 1
+    assert await effect("pay", till.pay, "Rome", state=state) == 1
+    assert await effect("called", till, "Oslo", state=state) == 2
+    assert await effect("called", till, "Oslo", state=state) == 2
+    later = effect("later", till.pay, "Bonn", state=state)
+    assert isinstance(later, Awaitable)
+    assert len(effects(state)) == 2, "nothing is begun before it is awaited"
+    assert await later == 3
     assert till.paid == ["Rome", "Oslo", "Bonn"]
 
 
-def test_check_may_be_a_coroutine_function_or_not():
+async def test_check_may_be_a_coroutine_function_or_not():
     state, till = Versioned(), Till()
 
     async def fail() -> None:
@@ -67,16 +64,13 @@ def test_check_may_be_a_coroutine_function_or_not():
         await asyncio.sleep(0)
         return Happened(key)
 
-    async def agent() -> None:
-        for key in ("a", "b"):
-            with pytest.raises(ConnectionError):
-                await effect(key, fail, state=state)
-            with pytest.raises(EffectInDoubtError):
-                await effect(key, till.pay, "Rome", state=state, arguments="any")
-        assert await effect("a", till.pay, "Rome", state=state, check=check, arguments="any") == "a"  # type: ignore[comparison-overlap]
-        assert await effect("b", till.pay, "Rome", state=state, check=lambda *_: False, arguments="any") == 1
-
-    asyncio.run(agent())
+    for key in ("a", "b"):
+        with pytest.raises(ConnectionError):
+            await effect(key, fail, state=state)
+        with pytest.raises(EffectInDoubtError):
+            await effect(key, till.pay, "Rome", state=state, arguments="any")
+    assert await effect("a", till.pay, "Rome", state=state, check=check, arguments="any") == "a"  # type: ignore[comparison-overlap]
+    assert await effect("b", till.pay, "Rome", state=state, check=lambda *_: False, arguments="any") == 1
     with pytest.raises(InvalidArgumentError, match="check"):
         effect("c", int, state=state, check=check)
 
@@ -103,24 +97,21 @@ def test_tasks_that_race_for_a_key_act_once():
     assert 1 in results
 
 
-def test_the_loop_goes_on_while_the_store_is_asked():
+async def test_the_loop_goes_on_while_the_store_is_asked():
     """The store does not answer before the loop has run on."""
     ticked, till = threading.Event(), Till()
     store = ActsBeforeCall(Memory(), lambda: ticked.wait(20))
     state = Versioned(store)
 
-    async def agent() -> None:
-        for at in (1, 2, 3):
-            ticked.clear()
-            store.arm(at)
-            running = asyncio.ensure_future(effect(f"pay{at}", till.pay, "Rome", state=state))
-            for _ in range(3):
-                await asyncio.sleep(0)
-            ticked.set()
-            assert await running == at
-            assert store.fired
-
-    asyncio.run(agent())
+    for at in (1, 2, 3):
+        ticked.clear()
+        store.arm(at)
+        running = asyncio.ensure_future(effect(f"pay{at}", till.pay, "Rome", state=state))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        ticked.set()
+        assert await running == at
+        assert store.fired
 
 
 @pytest.mark.parametrize("cancels", [1, 3])
@@ -173,24 +164,21 @@ async def cancelled_at(at: int, state: Versioned, till: Till, cancels: int) -> t
     return False, gate.fired
 
 
-def test_cancelled_while_the_function_runs_it_is_in_doubt():
+async def test_cancelled_while_the_function_runs_it_is_in_doubt():
     state, till = Versioned(), Till()
 
-    async def agent() -> None:
-        with pytest.raises(TimeoutError):
-            async with times_out_after(till.begun):
-                await effect("pay", till.never, "Rome", state=state)
-        for _ in range(2):
-            with pytest.raises(EffectInDoubtError):
-                await effect("pay", till.pay, "Rome", state=state)
-        assert await effect("pay", till.pay, "Rome", state=state, check=lambda *_: Happened(7)) == 7
-        till.begun.clear()
-        with pytest.raises(TimeoutError):
-            async with times_out_after(till.begun):
-                await effect("other", till.never, "Oslo", state=state, not_done_on=asyncio.CancelledError)
-        assert await effect("other", till.pay, "Oslo", state=state) == 3
-
-    asyncio.run(agent())
+    with pytest.raises(TimeoutError):
+        async with times_out_after(till.begun):
+            await effect("pay", till.never, "Rome", state=state)
+    for _ in range(2):
+        with pytest.raises(EffectInDoubtError):
+            await effect("pay", till.pay, "Rome", state=state)
+    assert await effect("pay", till.pay, "Rome", state=state, check=lambda *_: Happened(7)) == 7
+    till.begun.clear()
+    with pytest.raises(TimeoutError):
+        async with times_out_after(till.begun):
+            await effect("other", till.never, "Oslo", state=state, not_done_on=asyncio.CancelledError)
+    assert await effect("other", till.pay, "Oslo", state=state) == 3
     assert till.paid == ["Rome", "Oslo", "Oslo"]
 
 
@@ -237,7 +225,7 @@ def test_under_anyio_which_cancels_again_and_again():
     assert till.paid == ["Rome", "Oslo"]
 
 
-def test_a_result_is_recorded_though_no_thread_is_free():
+async def test_a_result_is_recorded_though_no_thread_is_free():
     """A cancelled call that waits for a thread of the library would be dropped, but a result must not be."""
     state, till = Versioned(), Till()
     release = threading.Event()
@@ -250,17 +238,14 @@ def test_a_result_is_recorded_though_no_thread_is_free():
         till.begun.set()
         return 1
 
-    async def agent() -> None:
-        running = asyncio.ensure_future(effect("pay", pay, state=state))
-        await till.begun.wait()
-        for _ in range(3):
-            await asyncio.sleep(0.001)
-            running.cancel()
-        release.set()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        await asyncio.gather(*others)
-        assert await effect("pay", pay, state=state) == 1
-
-    asyncio.run(agent())
+    running = asyncio.ensure_future(effect("pay", pay, state=state))
+    await till.begun.wait()
+    for _ in range(3):
+        await asyncio.sleep(0.001)
+        running.cancel()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await asyncio.gather(*others)
+    assert await effect("pay", pay, state=state) == 1
     assert till.paid == ["Rome"]

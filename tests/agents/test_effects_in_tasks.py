@@ -84,17 +84,14 @@ def test_a_task_that_fails_after_its_effect_is_repeated_without_it(make):
     assert till.paid == ["Rome"]
 
 
-def test_a_coroutine_too():
+async def test_a_coroutine_too():
     state = Versioned()
 
-    async def agent() -> None:
-        with pytest.raises(RuntimeError):
-            await book_later("Rome", fails=True, state=state)
-        assert await book_later("Rome", state=state) == {"city": "Rome", "receipt": 1}
-        steps_made = [step async for step in steps_later("Rome", state=state)]
-        assert steps_made == [{"city": "Rome", "receipt": 1}] * 2
-
-    asyncio.run(agent())
+    with pytest.raises(RuntimeError):
+        await book_later("Rome", fails=True, state=state)
+    assert await book_later("Rome", state=state) == {"city": "Rome", "receipt": 1}
+    steps_made = [step async for step in steps_later("Rome", state=state)]
+    assert steps_made == [{"city": "Rome", "receipt": 1}] * 2
     assert till.paid == ["Rome"]
     assert list(steps("Rome", state=state)) == [{"city": "Rome", "receipt": 1}] * 2
     assert till.paid == ["Rome"]

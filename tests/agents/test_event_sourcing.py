@@ -573,20 +573,17 @@ def test_an_interrupt_at_any_line_leaves_value_and_events_agreeing():
         total.check()
 
 
-def test_in_asyncio():
-    async def main() -> None:
-        state = Versioned(Memory())
-        total = total_of(state)
-        total.append(1)
-        saving = asyncio.create_task(state.aio.commit("one"))
-        await asyncio.sleep(0)
-        total.append(10)
-        await saving
-        assert total.value == 11
-        await state.aio.commit("two")
-        assert total_of(Versioned(state.repository)).value == 11
-
-    asyncio.run(main())
+async def test_in_asyncio():
+    state = Versioned(Memory())
+    total = total_of(state)
+    total.append(1)
+    saving = asyncio.create_task(state.aio.commit("one"))
+    await asyncio.sleep(0)
+    total.append(10)
+    await saving
+    assert total.value == 11
+    await state.aio.commit("two")
+    assert total_of(Versioned(state.repository)).value == 11
 
 
 @pytest.mark.usefixtures("without_collector")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.exact import exact
 from versioned_state import Versioned, checkpoint, current_state, emit, events, task
 from versioned_state.errors import TransactionError, UnserializableValueError
@@ -333,7 +332,6 @@ def test_nobody_else_may_come_between_the_steps_of_the_outermost():
 # Coroutines
 
 
-@in_event_loop
 async def test_an_asynchronous_generator_and_its_caller():
     @task
     async def stream() -> AsyncIterator[int]:
@@ -360,7 +358,6 @@ async def test_an_asynchronous_generator_and_its_caller():
     assert "stream" not in state.namespaces()
 
 
-@in_event_loop
 async def test_a_coroutine_in_a_task_of_its_own_restores_its_namespace():
     go = asyncio.Event()
 

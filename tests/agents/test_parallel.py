@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state import Disk, Live, Memory, Migrations, Repository, Versioned, current_state, events, parallel, task
 from versioned_state.agents.events.classes import TaskStartEvent
 from versioned_state.errors import InvalidArgumentError, MergeConflictError, SchemaError, UncommittedChangesError
@@ -149,7 +148,6 @@ def test_within_a_task_it_is_a_checkpoint():
     assert not state.status()
 
 
-@in_event_loop
 async def test_coroutines_run_in_the_event_loop():
     begun = []
 

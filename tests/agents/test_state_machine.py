@@ -479,19 +479,16 @@ def test_two_machines_of_one_key_share_what_is_not_committed():
     assert len([hook for hook in state._handle.hooks.all if type(hook).__name__ == "TransitionHook"]) == 1
 
 
-def test_in_asyncio():
-    async def main() -> None:
-        state = Versioned(Memory())
-        machine = machine_on(state)
-        machine.transition("new_task")
-        saving = asyncio.create_task(state.aio.commit("planning"))
-        await asyncio.sleep(0)
-        machine.transition("plan_ready")
-        await saving
-        await state.aio.commit("executing")
-        assert told(Versioned(state.repository)) == ["idle new_task planning", "planning plan_ready executing"]
-
-    asyncio.run(main())
+async def test_in_asyncio():
+    state = Versioned(Memory())
+    machine = machine_on(state)
+    machine.transition("new_task")
+    saving = asyncio.create_task(state.aio.commit("planning"))
+    await asyncio.sleep(0)
+    machine.transition("plan_ready")
+    await saving
+    await state.aio.commit("executing")
+    assert told(Versioned(state.repository)) == ["idle new_task planning", "planning plan_ready executing"]
 
 
 @pytest.mark.usefixtures("without_collector")

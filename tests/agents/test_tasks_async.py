@@ -13,7 +13,7 @@ import pytest
 
 import versioned_state
 from tests.support.concurrent_stores import ActsBeforeCall
-from tests.support.event_loop import in_event_loop, times_out_after
+from tests.support.event_loop import times_out_after
 from tests.support.watched_stores import Watched
 from versioned_state import Live, Memory, Versioned, checkpoint, current_state, emit, events, task
 from versioned_state.agents.events.classes import ActionEvent, TaskStartEvent
@@ -35,7 +35,6 @@ async def walk(*steps: int) -> int:
     return len(steps)
 
 
-@in_event_loop
 async def test_a_coroutine_is_a_round():
     for state in (Versioned(), Live()):
         assert await walk(1, 2, state=state) == 2
@@ -44,7 +43,6 @@ async def test_a_coroutine_is_a_round():
     assert await walk(1) == 1
 
 
-@in_event_loop
 async def test_a_store_url_is_opened_and_closed(tmp_path: Path):
     await walk(1, state=f"disk:{tmp_path}")
     await walk(2, state=f"disk:{tmp_path}")
@@ -52,7 +50,6 @@ async def test_a_store_url_is_opened_and_closed(tmp_path: Path):
         assert state["steps"] == [1, 2]
 
 
-@in_event_loop
 async def test_the_store_is_asked_off_the_event_loop():
     threads: set[int] = set()
     here = threading.get_ident()
@@ -78,7 +75,6 @@ async def fail() -> None:
     raise ZeroDivisionError
 
 
-@in_event_loop
 async def test_a_failure_is_restored():
     state = Versioned()
     with pytest.raises(ZeroDivisionError):
@@ -88,7 +84,6 @@ async def test_a_failure_is_restored():
     assert state.head.meta["outcome"] == "failure"
 
 
-@in_event_loop
 async def test_a_cancelled_call_is_restored_and_recorded():
     state = Versioned()
     state["steps"] = steps = [0]
@@ -113,7 +108,6 @@ async def test_a_cancelled_call_is_restored_and_recorded():
     await walk(1, state=state)
 
 
-@in_event_loop
 async def test_a_timeout_within_the_call_and_around_it():
     begun = asyncio.Event()
 
@@ -136,7 +130,6 @@ async def test_a_timeout_within_the_call_and_around_it():
     assert not state
 
 
-@in_event_loop
 async def test_a_call_cancelled_at_any_call_of_the_store_has_happened_or_not():
     loop = asyncio.get_running_loop()
     outcomes = set()
@@ -188,7 +181,6 @@ async def test_a_call_cancelled_at_any_call_of_the_store_has_happened_or_not():
     assert "success" in outcomes
 
 
-@in_event_loop
 async def test_a_coroutine_that_is_closed_is_restored():
     state = Versioned()
     begun = asyncio.Event()
@@ -210,7 +202,6 @@ async def test_a_coroutine_that_is_closed_is_restored():
     await walk(1, state=state)
 
 
-@in_event_loop
 async def test_nested_coroutines_commit_with_the_outermost():
     @task
     async def outer() -> int:
@@ -226,7 +217,6 @@ async def test_nested_coroutines_commit_with_the_outermost():
     assert state.head.height == 2
 
 
-@in_event_loop
 async def test_two_nested_calls_at_once_on_one_handle_are_refused():
     @task
     async def outer() -> list[Any]:
@@ -239,14 +229,12 @@ async def test_two_nested_calls_at_once_on_one_handle_are_refused():
     assert state.namespace("walk")["steps"] == [1, 2]
 
 
-@in_event_loop
 async def test_calls_on_handles_of_their_own_run_side_by_side():
     one, two = Versioned(), Versioned()
     assert await asyncio.gather(walk(1, state=one), walk(2, 3, state=two)) == [1, 2]  # type: ignore[comparison-overlap]
     assert (one["steps"], two["steps"]) == ([1], [2, 3])
 
 
-@in_event_loop
 async def test_a_call_belongs_to_its_own_task():
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -421,7 +409,6 @@ def test_a_generator_with_a_key_yields_nothing_the_second_time():
     assert stopped.value.value == 2
 
 
-@in_event_loop
 async def test_an_async_generator_that_is_taken_to_its_end_commits():
     for state in (Versioned(), Live()):
         assert [at async for at in count_slowly(3, state=state)] == [0, 1, 2]
@@ -429,7 +416,6 @@ async def test_an_async_generator_that_is_taken_to_its_end_commits():
     assert [at async for at in count_slowly(3)] == [0, 1, 2]
 
 
-@in_event_loop
 async def test_an_async_generator_that_is_closed_early_is_restored():
     state = Versioned()
     generator = count_slowly(3, state=state)
@@ -584,7 +570,6 @@ def test_a_task_around_a_generator_has_its_own_keys_between_the_steps():
     assert state["seen"] == 2
 
 
-@in_event_loop
 async def test_on_event_and_nested_namespaces_of_coroutines():
     seen: list[Any] = []
 
@@ -598,7 +583,6 @@ async def test_on_event_and_nested_namespaces_of_coroutines():
     assert [event.full_namespace for event in events(state, types=TaskStartEvent)] == ["outer", "outer/walk"]
 
 
-@in_event_loop
 async def test_a_checkpoint_off_the_event_loop():
     """It is the call's, it is restored to, and no request of it is made on the thread of the loop."""
     store = Watched(Memory())

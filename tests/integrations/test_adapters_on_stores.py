@@ -11,7 +11,6 @@ from llama_index.core.llms import ChatMessage
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from tests.support.event_loop import in_event_loop
 from tests.support.stores import OneCondition
 from versioned_state.integrations.agent_framework import VersionedCheckpointStorage, VersionedHistoryProvider
 from versioned_state.integrations.llama_index import VersionedChatStore, VersionedDBChatStore
@@ -31,7 +30,6 @@ def place(request: pytest.FixtureRequest) -> Place:
     )
 
 
-@in_event_loop
 async def test_a_session_of_openai_agents(place):
     with VersionedSession(place, "s") as one, VersionedSession(place, "s") as two:
         await asyncio.gather(
@@ -45,7 +43,6 @@ async def test_a_session_of_openai_agents(place):
         assert len(await two.get_items(3)) == 3
 
 
-@in_event_loop
 async def test_conversations_of_pydantic_ai(place):
     with VersionedConversationStore(place) as one, VersionedConversationStore(place) as two:
         conversation = Conversation(
@@ -64,7 +61,6 @@ async def test_conversations_of_pydantic_ai(place):
         assert await one.load("c") is None
 
 
-@in_event_loop
 async def test_chat_stores_of_llama_index(place):
     with VersionedChatStore(place) as one, VersionedDBChatStore(place) as two:
         for letter in "abc":
@@ -75,7 +71,6 @@ async def test_chat_stores_of_llama_index(place):
         assert await two.get_keys() == []
 
 
-@in_event_loop
 async def test_checkpoints_and_histories_of_agent_framework(place):
     with (
         VersionedCheckpointStorage(place) as one,

@@ -36,7 +36,6 @@ from agent_framework import (
 )
 
 from tests.support import processes
-from tests.support.event_loop import in_event_loop
 from tests.support.killed_writers import assert_kept
 from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository
@@ -87,7 +86,6 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
 # The contract of checkpoint storages
 
 
-@in_event_loop
 async def test_a_checkpoint_is_loaded_as_it_was_saved(storage):
     saved = checkpoint(
         3,
@@ -122,7 +120,6 @@ async def test_a_checkpoint_is_loaded_as_it_was_saved(storage):
         [[]],
     ],
 )
-@in_event_loop
 async def test_values_keep_their_types(storage, value):
     saved = checkpoint(state={"value": value, "list": [value]})
     await storage.save(saved)
@@ -131,7 +128,6 @@ async def test_values_keep_their_types(storage, value):
     assert type(loaded.state["value"]) is type(value)
 
 
-@in_event_loop
 async def test_objects_of_the_framework_come_back(storage):
     call = Content.from_function_call("c", "pay", arguments={"amount": 3})
     said = Message("assistant", ["hi", call], author_name="guide", message_id="m")
@@ -155,7 +151,6 @@ async def test_objects_of_the_framework_come_back(storage):
         assert vars(each) == vars(event)
 
 
-@in_event_loop
 async def test_what_is_loaded_is_the_callers_own(storage):
     saved = checkpoint(
         state={"deep": {"value": "original"}},
@@ -174,7 +169,6 @@ async def test_what_is_loaded_is_the_callers_own(storage):
     assert again.messages["a"][0].data == "original"
 
 
-@in_event_loop
 async def test_checkpoints_are_listed_by_workflow(storage):
     trip = [checkpoint(number) for number in range(3)]
     other = checkpoint(workflow="other")
@@ -194,7 +188,6 @@ async def test_checkpoints_are_listed_by_workflow(storage):
     )
 
 
-@in_event_loop
 async def test_the_latest_is_that_of_the_latest_time(storage):
     assert await storage.get_latest(workflow_name="trip") is None
     for number in (1, 3, 2):
@@ -204,7 +197,6 @@ async def test_the_latest_is_that_of_the_latest_time(storage):
     assert latest.iteration_count == 3
 
 
-@in_event_loop
 async def test_a_deleted_checkpoint_is_gone(storage):
     first = checkpoint(1)
     second = checkpoint(2, previous=first)
@@ -221,14 +213,12 @@ async def test_a_deleted_checkpoint_is_gone(storage):
     assert await storage.load(third.checkpoint_id) == third
 
 
-@in_event_loop
 async def test_a_checkpoint_that_is_not_there_is_an_error(storage):
     with pytest.raises(WorkflowCheckpointException):
         await storage.load("nowhere")
     assert await storage.delete("nowhere") is False
 
 
-@in_event_loop
 async def test_a_checkpoint_is_saved_again(storage):
     saved = checkpoint(1)
     await storage.save(saved)
@@ -268,7 +258,6 @@ def workflow(storage: Storage) -> tuple[Any, list[Counting]]:
     return builder.add_edge(first, middle).add_edge(middle, last).build(), executors
 
 
-@in_event_loop
 async def test_a_workflow_resumes_from_a_checkpoint(storage):
     made, _ = workflow(storage)
     assert (await made.run("hi")).get_outputs() == ["hi first middle"]
@@ -286,7 +275,6 @@ async def test_a_workflow_resumes_from_a_checkpoint(storage):
 # Ours
 
 
-@in_event_loop
 async def test_the_log_of_a_workflow_is_its_latest_line():
     storage = VersionedCheckpointStorage(Memory())
     first = checkpoint(0, messages={"a": [WorkflowMessage(data="a room in Rome", source_id="x")]})
@@ -307,7 +295,6 @@ async def test_the_log_of_a_workflow_is_its_latest_line():
     assert [str(match.path) for match in repository.grep("Rome", tags[0])] == ["messages.a[0].data"]
 
 
-@in_event_loop
 async def test_a_step_stores_what_it_changed():
     store = Memory()
     storage = VersionedCheckpointStorage(store)
@@ -319,7 +306,6 @@ async def test_a_step_stores_what_it_changed():
     assert sum(len(key) + len(store.get(key) or b"") for key in store.keys("")) - before < 5_000
 
 
-@in_event_loop
 async def test_a_class_that_was_not_named_is_named_by_the_error(tmp_path):
     with VersionedCheckpointStorage(tmp_path / "store", classes=[__name__]) as storage:
         saved = checkpoint(state={"plans": [Plan("Rome")]})
@@ -331,7 +317,6 @@ async def test_a_class_that_was_not_named_is_named_by_the_error(tmp_path):
         await storage.load(saved.checkpoint_id)
 
 
-@in_event_loop
 async def test_what_cannot_be_stored_is_an_error_of_the_framework_and_nothing_is_stored():
     storage = VersionedCheckpointStorage(Memory())
     with pytest.raises(WorkflowCheckpointException, match=r"state\.socket"):
@@ -339,7 +324,6 @@ async def test_what_cannot_be_stored_is_an_error_of_the_framework_and_nothing_is
     assert list(storage.repository.branches) == list(storage.repository.tags) == []
 
 
-@in_event_loop
 async def test_a_store_without_tags_beside_commits_is_refused():
     storage = VersionedCheckpointStorage(OneCondition())
     with pytest.raises(WorkflowCheckpointException, match="condition"):
@@ -353,7 +337,6 @@ def test_a_repository_must_read_the_classes():
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "\ud800\0", "é" * 300])
-@in_event_loop
 async def test_any_text_is_a_name_and_an_id(name):
     storage = VersionedCheckpointStorage(Memory())
     saved = checkpoint(workflow=name)
@@ -439,7 +422,6 @@ def texts(messages: list[Message]) -> list[str]:
     return [message.text for message in messages]
 
 
-@in_event_loop
 async def test_messages_are_kept_by_session(history):
     assert await history.get_messages("s") == []
     await history.save_messages("s", [])
@@ -456,7 +438,6 @@ async def test_messages_are_kept_by_session(history):
     ("again", "expected"),
     [("ab", "ab"), ("abc", "abc"), ("bc", "abc"), ("b", "ab"), ("c", "abc"), ("a", "aba"), ("ba", "aba")],
 )
-@in_event_loop
 async def test_what_is_saved_again_is_there_once(history, again, expected):
     def said(letters: str) -> list[Message]:
         return [Message("user" if letter == "a" else "assistant", [letter]) for letter in letters]
@@ -466,14 +447,12 @@ async def test_what_is_saved_again_is_there_once(history, again, expected):
     assert texts(await history.get_messages("s")) == list(expected)
 
 
-@in_event_loop
 async def test_an_input_may_be_repeated(history):
     for _ in range(2):
         await history.save_messages("s", [Message("user", ["yes"])])
     assert texts(await history.get_messages("s")) == ["yes", "yes"]
 
 
-@in_event_loop
 async def test_messages_of_a_history_come_back_as_they_were(history):
     messages = [
         Message(
@@ -505,7 +484,6 @@ class Client(BaseChatClient):  # type: ignore[misc, unused-ignore]
         return answer()
 
 
-@in_event_loop
 async def test_an_agent_has_what_was_said(history):
     session = AgentSession(session_id="s")
     for _ in range(3):
@@ -513,7 +491,6 @@ async def test_an_agent_has_what_was_said(history):
     assert texts(await history.get_messages("s")) == ["hi", "1", "hi", "3", "hi", "5"]
 
 
-@in_event_loop
 async def test_the_model_gets_the_newest_messages_up_to_a_limit(tmp_path):
     with VersionedHistoryProvider(tmp_path / "store", limit=2) as history:
         await history.save_messages("s", [Message("user", [letter]) for letter in "abc"])

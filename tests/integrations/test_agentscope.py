@@ -21,7 +21,6 @@ from agentscope.message import Msg, TextBlock, ToolUseBlock
 from agentscope.model import ChatModelBase, ChatResponse
 
 from tests.support import processes
-from tests.support.event_loop import in_event_loop
 from tests.support.killed_writers import assert_kept
 from tests.support.stores import OneCondition
 from versioned_state import Memory, Versioned
@@ -55,7 +54,6 @@ async def texts(memory: Any, **options: Any) -> str:
     return "".join(message.content for message in await memory.get_memory(**options))
 
 
-@in_event_loop
 async def test_messages_come_back_as_they_were(memory):
     call = ToolUseBlock(type="tool_use", id="1", name="book", input={"city": "Rome", "n": [1, None]})
     messages = [
@@ -69,7 +67,6 @@ async def test_messages_come_back_as_they_were(memory):
     assert await memory.size() == 2
 
 
-@in_event_loop
 async def test_nothing_is_added_for_none_and_a_message_is_added_once(memory):
     assert (await memory.get_memory(), await memory.size()) == ([], 0)
     await memory.add(None)
@@ -93,14 +90,12 @@ async def test_nothing_is_added_for_none_and_a_message_is_added_once(memory):
         ({"exclude_mark": "z"}, "abcd"),
     ],
 )
-@in_event_loop
 async def test_marks_choose_messages(memory, options, expected):
     for letter, marks in (("a", None), ("b", "x"), ("c", ["y"]), ("d", ["x", "y"])):
         await memory.add(said(letter), marks=marks)
     assert await texts(memory, **options) == expected
 
 
-@in_event_loop
 async def test_messages_are_deleted_by_id_and_by_mark(memory):
     for letter, marks in (("a", None), ("b", "x"), ("c", ["y"]), ("d", ["x", "y"]), ("e", "z")):
         await memory.add(said(letter), marks=marks)
@@ -125,7 +120,6 @@ async def test_messages_are_deleted_by_id_and_by_mark(memory):
         ({"new_mark": "y", "old_mark": "nowhere"}, 0, "bc", "cd"),
     ],
 )
-@in_event_loop
 async def test_marks_are_added_replaced_and_removed(memory, arguments, changed, with_x, with_y):
     for letter, marks in (("a", None), ("b", "x"), ("c", ["x", "y"]), ("d", "y")):
         await memory.add(said(letter), marks=marks)
@@ -137,7 +131,6 @@ async def test_marks_are_added_replaced_and_removed(memory, arguments, changed, 
     assert await texts(memory) == "abcd"
 
 
-@in_event_loop
 async def test_the_summary_comes_first(memory):
     await memory.add(said("a"))
     await memory.update_compressed_summary("S")
@@ -157,7 +150,6 @@ async def test_the_summary_comes_first(memory):
     ],
     ids=["add", "get", "exclude", "delete"],
 )
-@in_event_loop
 async def test_what_is_no_mark_is_refused(memory, call):
     await memory.add(said("a"))
     with pytest.raises(TypeError):
@@ -181,7 +173,6 @@ def agent(memory: Any) -> Any:
     return made
 
 
-@in_event_loop
 async def test_an_agent_has_what_was_said(memory):
     for expected in ("2 messages", "4 messages"):
         reply = await agent(memory)(Msg("ann", "A room in Rome, please.", "user"))
@@ -192,7 +183,6 @@ async def test_an_agent_has_what_was_said(memory):
 # Ours
 
 
-@in_event_loop
 async def test_sessions_and_users_have_memories_of_their_own():
     store = Memory()
     one, two = VersionedMemory(store, "s", "ann"), VersionedMemory(store, "s", "bob")
@@ -202,7 +192,6 @@ async def test_sessions_and_users_have_memories_of_their_own():
     assert one.branch("t", "bob") == VersionedMemory(store, "t", "bob").branch()
 
 
-@in_event_loop
 async def test_the_history_of_a_memory_says_what_came_and_left(ours):
     await ours.add([said("a"), said("b")])
     await ours.update_messages_mark("old", msg_ids=["id a"])
@@ -216,7 +205,6 @@ async def test_the_history_of_a_memory_says_what_came_and_left(ours):
     assert await texts(ours) == "ab"
 
 
-@in_event_loop
 async def test_another_handle_has_the_summary_and_a_session_that_is_loaded_does_not_bring_an_old_one_back(ours):
     await ours.update_compressed_summary("old")
     sessions = VersionedSession()
@@ -227,7 +215,6 @@ async def test_another_handle_has_the_summary_and_a_session_that_is_loaded_does_
     assert await texts(ours) == await texts(other) == "new"
 
 
-@in_event_loop
 async def test_what_is_not_data_is_refused_and_nothing_is_added(ours):
     message = said("a")
     message.metadata = {"socket": open}
@@ -239,14 +226,12 @@ async def test_what_is_not_data_is_refused_and_nothing_is_added(ours):
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "..", "\ud800\0", "é" * 300])
-@in_event_loop
 async def test_any_text_is_an_id(text):
     memory = VersionedMemory(Memory(), text, text)
     await memory.add(said("a"))
     assert await texts(memory) == "a"
 
 
-@in_event_loop
 async def test_tasks_that_add_at_once_lose_nothing(ours):
     await asyncio.gather(*(ours.add(said(letter)) for letter in "abcdefgh" * 2))
     assert sorted(await texts(ours)) == sorted("abcdefgh")

@@ -29,7 +29,6 @@ from crewai.state.provider.json_provider import JsonProvider
 from pydantic import BaseModel
 
 from tests.support import processes
-from tests.support.event_loop import in_event_loop
 from tests.support.killed_writers import assert_kept
 from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository
@@ -69,7 +68,6 @@ def test_a_checkpoint_is_read_as_it_was_written(provider, location):
     assert json.loads(provider.from_checkpoint(second)) == json.loads(data(2, nothing=None, deep={"a": [1.5, True]}))
 
 
-@in_event_loop
 async def test_checkpoints_have_coroutines(provider, location):
     name = await provider.acheckpoint(data(1), location, branch="other")
     assert json.loads(await provider.afrom_checkpoint(name)) == json.loads(data(1))
@@ -305,11 +303,8 @@ def test_what_was_saved_before_a_kill_is_there(tmp_path):
     assert_kept(program, tmp_path / "store", numbers, rounds=5)
 
 
-def test_coroutines_leave_the_loop_free(tmp_path):
-    async def work() -> None:
-        with VersionedProvider(tmp_path / "store") as provider:
-            names = await asyncio.gather(*(provider.acheckpoint(data(number), "trips") for number in range(5)))
-            found = await asyncio.gather(*map(provider.afrom_checkpoint, names))
-            assert [json.loads(each)["number"] for each in found] == list(range(5))
-
-    asyncio.run(work())
+async def test_coroutines_leave_the_loop_free(tmp_path):
+    with VersionedProvider(tmp_path / "store") as provider:
+        names = await asyncio.gather(*(provider.acheckpoint(data(number), "trips") for number in range(5)))
+        found = await asyncio.gather(*map(provider.afrom_checkpoint, names))
+        assert [json.loads(each)["number"] for each in found] == list(range(5))

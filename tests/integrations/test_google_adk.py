@@ -31,7 +31,6 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 
 from tests.support import processes
-from tests.support.event_loop import in_event_loop
 from tests.support.killed_writers import assert_kept
 from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository, Versioned
@@ -67,7 +66,6 @@ def texts(session: Any) -> list[str]:
 # The contract of session services
 
 
-@in_event_loop
 async def test_a_session_is_read_as_it_was_made(service):
     made = await service.create_session(**ANN, state={"city": "Rome", "deep": {"list": [1, None, {"a": 2.5}]}})
     assert made.id
@@ -76,7 +74,6 @@ async def test_a_session_is_read_as_it_was_made(service):
     assert await service.get_session(**ANN, session_id=made.id) == made
 
 
-@in_event_loop
 async def test_a_session_that_is_not_there_is_none_and_takes_no_event(service):
     assert await service.get_session(**ANN, session_id="s") is None
     await service.delete_session(**ANN, session_id="s")
@@ -88,7 +85,6 @@ async def test_a_session_that_is_not_there_is_none_and_takes_no_event(service):
     assert await service.get_session(**ANN, session_id="s") is None
 
 
-@in_event_loop
 async def test_an_id_is_taken_once_and_its_blanks_do_not_count(service):
     await service.create_session(**ANN, session_id=" s ", state={"n": 1})
     for id in ("s", " s"):
@@ -100,7 +96,6 @@ async def test_an_id_is_taken_once_and_its_blanks_do_not_count(service):
     assert other.state == {}
 
 
-@in_event_loop
 async def test_an_event_is_read_as_it_was_appended(service):
     session = await service.create_session(**ANN)
     event = Event(
@@ -121,7 +116,6 @@ async def test_an_event_is_read_as_it_was_appended(service):
     assert await service.get_session(**ANN, session_id=session.id) == session
 
 
-@in_event_loop
 async def test_the_states_of_sessions_users_and_apps_are_kept_apart(service):
     one = await service.create_session(**ANN, session_id="one", state={"app:a": 1, "user:u": 1, "s": 1})
     assert one.state == {"app:a": 1, "user:u": 1, "s": 1}
@@ -143,7 +137,6 @@ async def test_the_states_of_sessions_users_and_apps_are_kept_apart(service):
     }
 
 
-@in_event_loop
 async def test_a_value_takes_the_place_of_another_and_none_is_a_value(service):
     session = await service.create_session(
         **ANN, session_id="s", state={"deep": {"a": 1, "b": 2}, "flag": False, "user:x": 1, "app:x": 1}
@@ -160,7 +153,6 @@ async def test_a_value_takes_the_place_of_another_and_none_is_a_value(service):
         )
 
 
-@in_event_loop
 async def test_temporary_state_is_of_the_handle_only(service):
     session = await service.create_session(**ANN, session_id="s", state={"temp:no": 1})
     await service.append_event(session, said("hi", temp__k="v", kept=1))
@@ -169,7 +161,6 @@ async def test_temporary_state_is_of_the_handle_only(service):
     assert found.state == found.events[0].actions.state_delta == {"kept": 1}
 
 
-@in_event_loop
 async def test_a_partial_event_is_not_stored(service):
     session = await service.create_session(**ANN, session_id="s")
     await service.append_event(session, Event(author="agent", partial=True, actions=EventActions(state_delta={"n": 1})))
@@ -190,7 +181,6 @@ async def test_a_partial_event_is_not_stored(service):
         ({"after_timestamp": 4.0, "num_recent_events": 3}, [4, 5]),
     ],
 )
-@in_event_loop
 async def test_a_configuration_chooses_events(service, config, expected):
     session = await service.create_session(**ANN, session_id="s")
     for number in range(1, 6):
@@ -200,7 +190,6 @@ async def test_a_configuration_chooses_events(service, config, expected):
     assert found.last_update_time == 5
 
 
-@in_event_loop
 async def test_a_session_without_events_was_updated_when_it_was_made(service):
     times = {"a": 200.5, "b": 100.25}
     for id, time in times.items():
@@ -213,7 +202,6 @@ async def test_a_session_without_events_was_updated_when_it_was_made(service):
     assert {each.id: each.last_update_time for each in listed} == times
 
 
-@in_event_loop
 async def test_sessions_are_listed_without_events_and_the_latest_last(service):
     assert (await service.list_sessions(app_name="trips")).sessions == []
     for number, id in enumerate(["b", "c", "a"]):
@@ -228,7 +216,6 @@ async def test_sessions_are_listed_without_events_and_the_latest_last(service):
     assert (await service.list_sessions(app_name="trips", user_id="bob")).sessions == []
 
 
-@in_event_loop
 async def test_what_is_read_is_the_callers_own(service):
     session = await service.create_session(**ANN, session_id="s", state={"list": [1], "app:list": [1]})
     await service.append_event(session, said("hi"))
@@ -258,7 +245,6 @@ def book(city: str, tool_context: Any) -> dict[str, Any]:
     return {"price": 80}
 
 
-@in_event_loop
 async def test_a_runner_talks_in_sessions(service):
     agent = LlmAgent(name="guide", model=Guide(model="scripted"), tools=[book])
     runner = Runner(app_name="trips", agent=agent, session_service=service)
@@ -281,7 +267,6 @@ def ours() -> VersionedSessionService:
     return VersionedSessionService(Memory())
 
 
-@in_event_loop
 async def test_a_session_that_has_moved_on_takes_no_event(ours):
     one = await ours.create_session(**ANN, session_id="s")
     two = await ours.get_session(**ANN, session_id="s")
@@ -296,7 +281,6 @@ async def test_a_session_that_has_moved_on_takes_no_event(ours):
     assert texts(await ours.get_session(**ANN, session_id="s")) == ["one", "two"]
 
 
-@in_event_loop
 async def test_a_session_that_came_as_json_is_stale_if_others_have_written(ours):
     one = await ours.create_session(**ANN, session_id="s")
     await ours.append_event(one, said("one"))
@@ -307,7 +291,6 @@ async def test_a_session_that_came_as_json_is_stale_if_others_have_written(ours)
     assert texts(await ours.get_session(**ANN, session_id="s")) == ["one", "two"]
 
 
-@in_event_loop
 async def test_an_event_that_comes_again_is_stored_once(ours):
     one = await ours.create_session(**ANN, session_id="s")
     two = await ours.get_session(**ANN, session_id="s")
@@ -319,7 +302,6 @@ async def test_an_event_that_comes_again_is_stored_once(ours):
     assert texts(await ours.get_session(**ANN, session_id="s")) == ["hi"]
 
 
-@in_event_loop
 async def test_an_event_that_is_not_stored_changes_none_of_the_three_states():
     ours = VersionedSessionService(OneCondition())
     session = await ours.create_session(**ANN, session_id="s")
@@ -331,7 +313,6 @@ async def test_an_event_that_is_not_stored_changes_none_of_the_three_states():
     assert (texts(found), found.state) == (["hi"], {"n": 1})
 
 
-@in_event_loop
 async def test_the_history_of_a_session_says_what_each_event_changed(ours):
     session = await ours.create_session(**ANN, session_id="s", state={"city": "Rome"})
     await ours.append_event(session, said("To Oslo,\nplease.", city="Oslo", user__home="Paris"))
@@ -353,7 +334,6 @@ async def test_the_history_of_a_session_says_what_each_event_changed(ours):
     assert repository.snapshot(ours.branch("trips", "ann"))["state"] == {"home": "Paris"}
 
 
-@in_event_loop
 async def test_a_fork_has_what_was_there_before_an_invocation(ours):
     session = await ours.create_session(**ANN, session_id="s", state={"n": 0, "app:a": 1})
     for number in range(1, 4):
@@ -381,7 +361,6 @@ async def test_a_fork_has_what_was_there_before_an_invocation(ours):
     }
 
 
-@in_event_loop
 async def test_a_fork_needs_a_session_an_invocation_and_a_new_id(ours):
     with pytest.raises(SessionNotFoundError):
         await ours.fork_session(**ANN, source_session_id="s")
@@ -394,7 +373,6 @@ async def test_a_fork_needs_a_session_an_invocation_and_a_new_id(ours):
     assert [each.id for each in (await ours.list_sessions(**ANN)).sessions] == ["s"]
 
 
-@in_event_loop
 async def test_a_fork_finds_the_events_that_came_with_one_commit(ours):
     session = await ours.create_session(**ANN, session_id="s")
     events = [said(letter, letter, last=letter).model_dump(mode="json", exclude_none=True) for letter in "abc"]
@@ -407,7 +385,6 @@ async def test_a_fork_finds_the_events_that_came_with_one_commit(ours):
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "..", "\ud800\0", "é" * 300])
-@in_event_loop
 async def test_any_text_is_an_id(ours, text):
     ids: dict[str, Any] = {"app_name": text, "user_id": text}
     session = await ours.create_session(**ids, session_id=f"x{text}")
@@ -418,7 +395,6 @@ async def test_any_text_is_an_id(ours, text):
         assert [(each.app_name, each.user_id, each.id) for each in listed.sessions] == [(text, text, f"x{text}")]
 
 
-@in_event_loop
 async def test_an_event_costs_its_bytes_in_a_session_of_any_length():
     store = Memory()
     ours = VersionedSessionService(store)
@@ -430,7 +406,6 @@ async def test_an_event_costs_its_bytes_in_a_session_of_any_length():
     assert sum(len(key) + len(store.get(key) or b"") for key in store.keys("")) - before < 5_000
 
 
-@in_event_loop
 async def test_sessions_that_change_one_state_at_once_are_never_stale(tmp_path):
     with VersionedSessionService(tmp_path / "store") as one, VersionedSessionService(tmp_path / "store") as two:
 
@@ -524,7 +499,6 @@ def test_what_was_appended_before_a_kill_is_there(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [SqliteSessionService, DatabaseSessionService])
-@in_event_loop
 async def test_imported_sessions_are_those_of_adk_and_go_on(kind: Any, tmp_path: Path):
     path = tmp_path / "adk.db"
     theirs = kind(str(path)) if kind is SqliteSessionService else kind(f"sqlite+aiosqlite:///{path}")

@@ -18,7 +18,6 @@ import pytest
 from agents import SQLiteSession
 from agents.extensions.memory import AdvancedSQLiteSession
 
-from tests.support.event_loop import in_event_loop
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.agents.modules import StateModule, VersionedSession as ModulesSession
 from versioned_state.errors import InvalidArgumentError, StateError
@@ -80,7 +79,6 @@ def random_items(seed: int) -> list[Any]:
     return [chance.choice(kinds)(at) for at in range(chance.randrange(1, 30))]
 
 
-@in_event_loop
 async def test_a_session_has_the_items_that_the_sdk_reads(tmp_path, store):
     names = ["user-123", "of/Anna %", "ü" * 200]
     for seed, name in enumerate(names):
@@ -99,7 +97,6 @@ async def test_a_session_has_the_items_that_the_sdk_reads(tmp_path, store):
     assert imported("openai-agents", tmp_path / "oa.db", store) == 0
 
 
-@in_event_loop
 async def test_branches_and_usage_of_an_advanced_session_come_along(tmp_path, store):
     session = AdvancedSQLiteSession(session_id="s", db_path=tmp_path / "oa.db", create_tables=True)
     for turn in range(3):
@@ -121,7 +118,6 @@ async def test_branches_and_usage_of_an_advanced_session_come_along(tmp_path, st
     session.close()
 
 
-@in_event_loop
 async def test_an_interrupted_import_goes_on(tmp_path, store):
     items = [{"role": "user", "content": str(number)} for number in range(20)]
     for name in "ab":
@@ -139,7 +135,6 @@ async def test_an_interrupted_import_goes_on(tmp_path, store):
     assert imported("openai-agents", tmp_path / "oa.db", store) == 2
 
 
-@in_event_loop
 async def test_a_session_that_others_have_written_is_refused(tmp_path, store):
     with closing(SQLiteSession("a", tmp_path / "oa.db")) as session:
         await session.add_items([{"role": "user", "content": "1"}, {"role": "user", "content": "2"}])
@@ -149,7 +144,6 @@ async def test_a_session_that_others_have_written_is_refused(tmp_path, store):
     assert len(log(store, "openai-agents/a")) == 1
 
 
-@in_event_loop
 async def test_a_session_that_was_changed_at_its_source_is_refused(tmp_path, store):
     with closing(SQLiteSession("a", tmp_path / "oa.db")) as session:
         await session.add_items([{"role": "user", "content": "1"}, {"role": "user", "content": "2"}])
@@ -374,7 +368,6 @@ class Memories(StateModule):
         self.register_state("content")
 
 
-@in_event_loop
 async def test_a_session_of_agentscope_is_loaded_by_the_session_of_modules(tmp_path, store):
     folder = tmp_path / "sessions"
     folder.mkdir()

@@ -32,7 +32,6 @@ from sqlalchemy import NullPool
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.support import processes
-from tests.support.event_loop import in_event_loop
 from tests.support.killed_writers import assert_kept
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import StateError
@@ -117,7 +116,6 @@ def test_the_last_message_is_deleted(store):
     assert store.delete_last_message("nobody") is None
 
 
-@in_event_loop
 async def test_each_call_has_a_coroutine(store):
     await store.aset_messages("ann", ABC[:1])
     await store.async_add_message("ann", ABC[1])
@@ -162,7 +160,6 @@ def db_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 ACTIVE, ARCHIVED = MessageStatus.ACTIVE, MessageStatus.ARCHIVED
 
 
-@in_event_loop
 async def test_messages_are_added_and_archived(db_store):
     assert isinstance(db_store, AsyncDBChatStore)
     assert await db_store.get_messages("ann") == []
@@ -181,7 +178,6 @@ async def test_messages_are_added_and_archived(db_store):
 @pytest.mark.parametrize(
     ("limit", "offset", "expected"), [(2, None, "ab"), (2, 1, "bc"), (None, None, "abc"), (9, 0, "abc"), (1, 9, "")]
 )
-@in_event_loop
 async def test_pages_of_messages(db_store, limit, offset, expected):
     await db_store.add_messages("ann", ABC)
     assert [message.content for message in await db_store.get_messages("ann", limit=limit, offset=offset)] == list(
@@ -189,7 +185,6 @@ async def test_pages_of_messages(db_store, limit, offset, expected):
     )
 
 
-@in_event_loop
 async def test_messages_of_a_memory_are_set_and_deleted(db_store):
     await db_store.add_messages("ann", [*ABC, say("d")])
     await db_store.archive_oldest_messages("ann", 1)
@@ -205,7 +200,6 @@ async def test_messages_of_a_memory_are_set_and_deleted(db_store):
     assert await db_store.archive_oldest_messages("ann", 3) == await db_store.delete_oldest_messages("ann", 3) == []
 
 
-@in_event_loop
 async def test_a_page_reads_its_messages_and_no_others():
     store = Memory()
     chat = VersionedDBChatStore(store)
@@ -217,7 +211,6 @@ async def test_a_page_reads_its_messages_and_no_others():
     assert counting.counts.bytes_read < 10_000
 
 
-@in_event_loop
 async def test_a_memory_is_deleted_unread():
     store = Memory()
     texts = [Random(number).randbytes(50).hex() for number in range(500)]
@@ -229,7 +222,6 @@ async def test_a_memory_is_deleted_unread():
     assert await chat.get_messages("ann") == []
 
 
-@in_event_loop
 async def test_a_memory_archives_what_is_over_its_limit(db_store):
     memory = LlamaMemory.from_defaults(
         session_id="ann",
@@ -254,7 +246,6 @@ async def test_a_memory_archives_what_is_over_its_limit(db_store):
 # Ours
 
 
-@in_event_loop
 async def test_both_stores_have_the_same_active_messages():
     repository = Repository(Memory())
     new, old = VersionedDBChatStore(repository), VersionedChatStore(repository)
@@ -265,7 +256,6 @@ async def test_both_stores_have_the_same_active_messages():
     assert str(repository.diff(f"{new.branch('ann')}~1", new.branch("ann"))).count("'role': 'user'") == 2
 
 
-@in_event_loop
 async def test_a_message_of_a_memory_is_deleted_by_its_index():
     store = VersionedDBChatStore(Memory())
     await store.add_messages("ann", ABC)
@@ -373,7 +363,6 @@ def test_threads_that_add_at_once_lose_nothing():
     assert sorted(int(message.content or "") for message in store.get_messages("ann")) == list(range(40))
 
 
-@in_event_loop
 async def test_tasks_that_add_at_once_lose_nothing():
     store = VersionedChatStore(Memory())
     await asyncio.gather(*(store.async_add_message("ann", say(str(number))) for number in range(20)))

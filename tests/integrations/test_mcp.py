@@ -65,20 +65,17 @@ async def use_each_part(client: Any, *, writes: bool) -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-def test_a_client_over_stdin_and_stdout(place, mode):
-    async def run() -> None:
-        server = StdioServerParameters(command=VSTATE[0], args=[*VSTATE[1:], "--store", place, "mcp", "--write"])
-        async with Client(server, mode=mode) as client:
-            await use_each_part(client, writes=True)
-            head = Repository(Disk(place)).branches["main"]
-            changes = [{"path": "plan", "append": ["two"]}]
-            done = await client.call_tool("state_set", {"changes": changes, "expected_head": head.id})
-            assert "committed" in text_of(done)
-            again = await client.call_tool("state_set", {"changes": changes, "expected_head": head.id})
-            assert again.is_error
-            assert "read it again" in text_of(again)
-
-    asyncio.run(run())
+async def test_a_client_over_stdin_and_stdout(place, mode):
+    server = StdioServerParameters(command=VSTATE[0], args=[*VSTATE[1:], "--store", place, "mcp", "--write"])
+    async with Client(server, mode=mode) as client:
+        await use_each_part(client, writes=True)
+        head = Repository(Disk(place)).branches["main"]
+        changes = [{"path": "plan", "append": ["two"]}]
+        done = await client.call_tool("state_set", {"changes": changes, "expected_head": head.id})
+        assert "committed" in text_of(done)
+        again = await client.call_tool("state_set", {"changes": changes, "expected_head": head.id})
+        assert again.is_error
+        assert "read it again" in text_of(again)
     with Disk(place) as disk:
         state = Versioned(disk)
         assert state["plan"] == ["one", "two"]
@@ -98,16 +95,13 @@ def test_without_write_the_store_is_read_only(place):
     assert (Path(place) / "store.sqlite3").read_bytes() == before
 
 
-def test_a_client_in_process():
+async def test_a_client_in_process():
     state = Versioned()
     state["plan"] = ["one"]
     state.commit()
 
-    async def run() -> None:
-        async with Client(mcp_server(StateTools(state, write=True))) as client:
-            await use_each_part(client, writes=True)
-
-    asyncio.run(run())
+    async with Client(mcp_server(StateTools(state, write=True))) as client:
+        await use_each_part(client, writes=True)
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from agents.testing import ScriptedModel, assistant_message
 from agents.usage import InputTokensDetails, Usage
 
 from tests.support import processes
-from tests.support.event_loop import in_event_loop
 from tests.support.killed_writers import assert_kept
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, RefExistsError, StateError
@@ -66,7 +65,6 @@ def test_it_is_a_session_of_the_framework(session):
     assert session.session_id == "user-123"
 
 
-@in_event_loop
 async def test_a_run_keeps_its_items_and_the_next_one_has_them(session):
     model = ScriptedModel([[assistant_message("hello")], [assistant_message("Rome")]])
     agent = Agent(name="guide", model=model)
@@ -78,7 +76,6 @@ async def test_a_run_keeps_its_items_and_the_next_one_has_them(session):
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(None, TALK), (2, TALK[-2:]), (0, []), (-1, TALK), (99, TALK)])
-@in_event_loop
 async def test_the_newest_items_up_to_a_limit(session, limit, expected):
     async with talk(session):
         assert await session.get_items(limit) == expected
@@ -91,14 +88,12 @@ def test_settings_may_be_a_dict():
     assert settings == SessionSettings(limit=3)
 
 
-@in_event_loop
 async def test_items_are_popped_from_the_end(session):
     async with talk(session):
         assert [await session.pop_item() for _ in range(6)] == [*reversed(TALK), None]
         assert await session.get_items() == []
 
 
-@in_event_loop
 async def test_a_cleared_session_is_empty_and_history_has_its_items(session):
     async with talk(session):
         await session.clear_session()
@@ -106,7 +101,6 @@ async def test_a_cleared_session_is_empty_and_history_has_its_items(session):
         assert session.repository.snapshot(f"{session.branch()}~1")["messages"] == TALK
 
 
-@in_event_loop
 async def test_what_changes_nothing_makes_no_commit(session):
     await session.add_items([])
     await session.clear_session()
@@ -114,7 +108,6 @@ async def test_what_changes_nothing_makes_no_commit(session):
     assert list(session.repository.branches) == []
 
 
-@in_event_loop
 async def test_an_item_that_cannot_be_stored_leaves_the_session_as_it_was(session):
     async with talk(session):
         with pytest.raises(StateError, match="messages"):
@@ -122,7 +115,6 @@ async def test_an_item_that_cannot_be_stored_leaves_the_session_as_it_was(sessio
         assert await session.get_items() == TALK
 
 
-@in_event_loop
 async def test_what_is_returned_is_a_copy(session):
     async with talk(session):
         (await session.get_items())[0]["content"] = "changed"
@@ -130,7 +122,6 @@ async def test_what_is_returned_is_a_copy(session):
 
 
 @pytest.mark.parametrize("session_id", ["", "a/b", "..", "HEAD", "\ud800\0", "é" * 300])
-@in_event_loop
 async def test_any_id_is_a_session_of_its_own(session_id):
     store = Memory()
     other, session = VersionedSession(store, "a"), VersionedSession(store, session_id)
@@ -143,7 +134,6 @@ async def test_any_id_is_a_session_of_its_own(session_id):
         assert session.branch(session_id, "main") == other.branch(session_id)
 
 
-@in_event_loop
 async def test_a_path_is_opened_and_closed(tmp_path):
     with VersionedSession(tmp_path / "store", "s") as session:
         await session.add_items(TALK)
@@ -153,7 +143,6 @@ async def test_a_path_is_opened_and_closed(tmp_path):
         assert await session.get_items() == TALK
 
 
-@in_event_loop
 async def test_a_store_that_was_handed_in_stays_open():
     store = Memory()
     VersionedSession(store, "s").close()
@@ -163,7 +152,6 @@ async def test_a_store_that_was_handed_in_stays_open():
 # History
 
 
-@in_event_loop
 async def test_diff_log_blame_and_grep_show_items(session):
     async with talk(session):
         await session.pop_item()
@@ -180,7 +168,6 @@ def size(store: Memory) -> int:
     return sum(len(key) + len(store.get(key) or b"") for key in store.keys(""))
 
 
-@in_event_loop
 async def test_an_append_stores_the_item_and_no_more():
     store = Memory()
     session = VersionedSession(store, "s")
@@ -190,7 +177,6 @@ async def test_an_append_stores_the_item_and_no_more():
     assert size(store) - before < 4_000
 
 
-@in_event_loop
 async def test_undo_takes_back_turns(session):
     async with talk(session):
         assert await session.undo() == TALK[2:]
@@ -204,7 +190,6 @@ async def test_undo_takes_back_turns(session):
         assert await session.get_items() == []
 
 
-@in_event_loop
 async def test_a_fork_begins_with_the_items_and_goes_its_own_way(session):
     async with talk(session):
         whole, part = await session.fork(), await session.fork("part", turn=2)
@@ -223,7 +208,6 @@ async def test_a_fork_begins_with_the_items_and_goes_its_own_way(session):
 # Branches of a session
 
 
-@in_event_loop
 async def test_branches_begin_at_turns(session):
     async with talk(session):
         assert await session.create_branch_from_turn(2, "oslo") == "oslo" == session.branch_id
@@ -258,7 +242,6 @@ async def test_branches_begin_at_turns(session):
         (lambda session: session.delete_branch("there"), "in use"),
     ],
 )
-@in_event_loop
 async def test_a_call_that_cannot_be_changes_nothing(session, call: Callable[[VersionedSession], Any], message):
     async with talk(session):
         await session.create_branch_from_turn(2, "there")
@@ -270,7 +253,6 @@ async def test_a_call_that_cannot_be_changes_nothing(session, call: Callable[[Ve
         assert session.branch_id == "there"
 
 
-@in_event_loop
 async def test_a_branch_that_another_handle_deleted_does_not_come_back(session):
     async with talk(session):
         await session.create_branch_from_turn(2, "gone")
@@ -280,7 +262,6 @@ async def test_a_branch_that_another_handle_deleted_does_not_come_back(session):
         assert "openai-agents/user-123/gone" not in session.repository.branches
 
 
-@in_event_loop
 async def test_turns_are_listed_and_found(session):
     async with talk(session):
         await session.add_items([{"role": "user", "content": [{"type": "input_text", "text": "and a " + "x" * 200}]}])
@@ -316,7 +297,6 @@ def used(tokens: int) -> Any:
     )
 
 
-@in_event_loop
 async def test_usage_is_kept_with_its_turn(session):
     assert await session.get_session_usage() is None
     await session.store_run_usage(used(1))  # there is no turn
@@ -359,7 +339,6 @@ async def test_usage_is_kept_with_its_turn(session):
     assert await session.get_session_usage() is None
 
 
-@in_event_loop
 async def test_usage_stays_with_its_turn_when_others_are_compacted(session):
     for number in range(4):
         await session.add_items([user(str(number)), answer("hi")])
@@ -373,7 +352,6 @@ async def test_usage_stays_with_its_turn_when_others_are_compacted(session):
     ]
 
 
-@in_event_loop
 async def test_tools_are_counted_by_turn(session):
     calls = [
         {"type": "function_call", "name": "find"},
@@ -414,7 +392,6 @@ class Compactor:
         return Compacted
 
 
-@in_event_loop
 async def test_a_session_is_compacted(session):
     compacting: Any = OpenAIResponsesCompactionSession("user-123", session, client=Compactor(), compaction_mode="input")
     async with talk(session):
@@ -422,7 +399,6 @@ async def test_a_session_is_compacted(session):
         assert await session.get_items() == [answer("a summary")]
 
 
-@in_event_loop
 async def test_the_newest_items_are_replaced_unless_they_have_changed(session):
     async with talk(session):
         snapshot = await session._get_compaction_snapshot(3)
@@ -438,7 +414,6 @@ async def test_the_newest_items_are_replaced_unless_they_have_changed(session):
         assert await session.get_items() == [user("a room in Rome")]
 
 
-@in_event_loop
 async def test_a_session_keeps_what_is_encrypted(session):
     encrypted = EncryptedSession(
         session_id="user-123", underlying_session=session, encryption_key="a key of a test", ttl=1000
@@ -452,7 +427,6 @@ async def test_a_session_keeps_what_is_encrypted(session):
 # Many writers
 
 
-@in_event_loop
 async def test_tasks_that_add_at_once_lose_and_mix_nothing(session):
     await asyncio.gather(*(session.add_items([user(f"{number} a"), answer(f"{number} b")]) for number in range(20)))
     texts = [item["content"] for item in await session.get_items()]
@@ -460,7 +434,6 @@ async def test_tasks_that_add_at_once_lose_and_mix_nothing(session):
     assert texts[1::2] == [text[:-1] + "b" for text in texts[::2]]
 
 
-@in_event_loop
 async def test_a_fork_that_several_begin_at_once_is_begun_once(session):
     async with talk(session):
         other = VersionedSession(session.repository, session.session_id)
@@ -471,14 +444,12 @@ async def test_a_fork_that_several_begin_at_once_is_begun_once(session):
         assert await VersionedSession(session.repository, "fork").get_items() == TALK[:2]
 
 
-@in_event_loop
 async def test_an_item_is_popped_once(session):
     await session.add_items([user(str(number)) for number in range(10)])
     popped = await asyncio.gather(*(session.pop_item() for _ in range(12)))
     assert sorted(item["content"] for item in popped if item is not None) == list("0123456789")
 
 
-@in_event_loop
 async def test_a_cancelled_call_is_done_or_not(session):
     async with talk(session):
         adding = asyncio.ensure_future(session.add_items([user("late")]))

@@ -36,7 +36,6 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RunUsage
 
 from tests.support import framework_messages, processes
-from tests.support.event_loop import in_event_loop
 from tests.support.killed_writers import assert_kept
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, StateError
@@ -87,7 +86,6 @@ async def loaded(store: ConversationStore, conversation_id: str = "trip", **opti
 # The contract
 
 
-@in_event_loop
 async def test_what_is_saved_is_loaded(store):
     assert await store.load("trip") is None
     conversation = Conversation(
@@ -102,7 +100,6 @@ async def test_what_is_saved_is_loaded(store):
     assert await store.load_entries("trip") == entries
 
 
-@in_event_loop
 async def test_a_save_stores_the_new_messages(store):
     conversation = await talk(store)
     assert texts((await loaded(store)).messages) == list("abcd")
@@ -113,7 +110,6 @@ async def test_a_save_stores_the_new_messages(store):
     assert texts((await loaded(store)).messages) == list("abcde")
 
 
-@in_event_loop
 async def test_an_agent_continues_what_was_saved(store):
     agent = Agent(TestModel(custom_output_text="a room in Rome"))
     for number in range(3):
@@ -126,7 +122,6 @@ async def test_an_agent_continues_what_was_saved(store):
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(0, ""), (1, "d"), (3, "bcd"), (9, "abcd")])
-@in_event_loop
 async def test_the_last_messages_are_loaded_and_saved_on(store, limit, expected):
     await talk(store)
     window = await loaded(store, limit=limit)
@@ -140,7 +135,6 @@ async def test_the_last_messages_are_loaded_and_saved_on(store, limit, expected)
     assert texts((await loaded(store)).messages) == list("abcde")
 
 
-@in_event_loop
 async def test_a_conversation_that_was_saved_meanwhile_is_a_conflict(store):
     await talk(store)
     first, second = await loaded(store), await loaded(store)
@@ -154,7 +148,6 @@ async def test_a_conversation_that_was_saved_meanwhile_is_a_conflict(store):
     assert texts((await loaded(store)).messages) == [*"abcd", "first"]
 
 
-@in_event_loop
 async def test_a_rewritten_history_leaves_the_old_one(store):
     conversation = await talk(store)
     conversation.messages[1:] = [ask("B"), ask("C")]
@@ -170,7 +163,6 @@ async def test_a_rewritten_history_leaves_the_old_one(store):
     )[1].id
 
 
-@in_event_loop
 async def test_a_history_that_the_record_no_longer_names_is_released(store):
     conversation = await talk(store)
     conversation.messages[1:] = [ask("B")]
@@ -186,7 +178,6 @@ async def test_a_history_that_the_record_no_longer_names_is_released(store):
             await store.read_history(tip)
 
 
-@in_event_loop
 async def test_branches_are_left_and_taken_up_again(store):
     conversation = await talk(store)
     tip = (await store.load_entries("trip"))[-1].id
@@ -220,7 +211,6 @@ async def test_branches_are_left_and_taken_up_again(store):
     assert nothing.messages == (await loaded(store)).messages == []
 
 
-@in_event_loop
 async def test_a_fork_shares_entries_and_goes_its_own_way(store):
     await talk(store)
     entries = await store.load_entries("trip")
@@ -244,7 +234,6 @@ async def test_a_fork_shares_entries_and_goes_its_own_way(store):
         await store.read_history(entries[3].id)
 
 
-@in_event_loop
 async def test_a_fork_of_an_empty_conversation_is_empty(store):
     await store.save(Conversation(conversation_id="trip"))
     assert (await store.fork("trip", new_conversation_id="copy")).messages == []
@@ -252,7 +241,6 @@ async def test_a_fork_of_an_empty_conversation_is_empty(store):
     assert await store.load_entries("copy") == []
 
 
-@in_event_loop
 async def test_conversations_are_kept_to_their_scope(store):
     await talk(store, "trip", scope="ann")
     await talk(store, "bill", scope="bob")
@@ -265,7 +253,6 @@ async def test_conversations_are_kept_to_their_scope(store):
     assert await store.list_conversations(scope="eve") == []
 
 
-@in_event_loop
 async def test_conversations_are_listed_newest_first(store):
     for name in ("x", "y", "z", "x"):
         conversation = await store.load(name) or Conversation(conversation_id=name)
@@ -278,7 +265,6 @@ async def test_conversations_are_listed_newest_first(store):
     assert await store.list_conversations(limit=0) == []
 
 
-@in_event_loop
 async def test_a_deleted_conversation_begins_anew(store):
     old = await talk(store)
     await store.delete("trip")
@@ -292,7 +278,6 @@ async def test_a_deleted_conversation_begins_anew(store):
     assert texts((await loaded(store)).messages) == ["new"]
 
 
-@in_event_loop
 async def test_a_paused_run_keeps_what_it_waits_for(store):
     requests = DeferredToolRequests(
         approvals=[ToolCallPart("pay", {"amount": 3}, tool_call_id="c")], metadata={"c": {"why": "large"}}
@@ -301,7 +286,6 @@ async def test_a_paused_run_keeps_what_it_waits_for(store):
     assert (await loaded(store)).deferred_tool_requests == requests
 
 
-@in_event_loop
 async def test_an_entry_that_is_not_there_is_an_error(store):
     with pytest.raises(LookupError):
         await store.read_entry("nowhere")
@@ -315,7 +299,6 @@ async def test_an_entry_that_is_not_there_is_an_error(store):
         await store.load("trip", limit=-1)
 
 
-@in_event_loop
 async def test_what_is_returned_is_a_copy(store):
     await talk(store)
     found = await loaded(store)
@@ -325,7 +308,6 @@ async def test_what_is_returned_is_a_copy(store):
     assert (await loaded(store)).usage.requests == 0
 
 
-@in_event_loop
 async def test_tasks_that_save_at_once_lose_nothing(store):
     async def add(text: str) -> None:
         while True:
@@ -346,7 +328,6 @@ async def test_tasks_that_save_at_once_lose_nothing(store):
 # Ours
 
 
-@in_event_loop
 async def test_an_entry_that_follows_none_is_a_conflict():
     store = VersionedConversationStore(Memory())
     entry = ConversationEntry(id="b", parent_id="nowhere", message=ask("b"))
@@ -364,7 +345,6 @@ class Offer:
     city: str
 
 
-@in_event_loop
 async def test_messages_come_back_as_they_were_in_another_process(tmp_path):
     messages = framework_messages.pydantic_ai()
     with VersionedConversationStore(tmp_path / "store") as store:
@@ -376,7 +356,6 @@ async def test_messages_come_back_as_they_were_in_another_process(tmp_path):
     assert isinstance(content[2], BinaryContent)
 
 
-@in_event_loop
 async def test_classes_of_ones_own_come_back_if_they_are_named(tmp_path):
     messages: list[ModelMessage] = [ModelRequest(parts=[ToolReturnPart("find", Offer("Rome"), tool_call_id="c")])]
     for classes in (__name__, [__name__]):
@@ -385,7 +364,6 @@ async def test_classes_of_ones_own_come_back_if_they_are_named(tmp_path):
             assert (await loaded(store)).messages[0].parts[0].content == Offer("Rome")
 
 
-@in_event_loop
 async def test_what_would_have_to_be_pickled_is_refused(tmp_path):
     store = VersionedConversationStore(tmp_path / "store")
     await talk(store)
@@ -403,7 +381,6 @@ def test_a_repository_must_read_the_classes():
     VersionedConversationStore(Repository(Memory()))
 
 
-@in_event_loop
 async def test_diff_log_blame_and_grep_show_messages():
     store = VersionedConversationStore(Memory())
     await talk(store, "trip", "a room in Rome", "in May")
@@ -416,7 +393,6 @@ async def test_diff_log_blame_and_grep_show_messages():
     assert len({row.commit for row in repository.blame("messages", branch)}) == 2
 
 
-@in_event_loop
 async def test_a_fork_has_the_log_of_what_it_came_from():
     store = VersionedConversationStore(Memory())
     await talk(store)
@@ -428,7 +404,6 @@ async def test_a_fork_has_the_log_of_what_it_came_from():
     )
 
 
-@in_event_loop
 async def test_an_undone_save_is_as_if_it_had_never_been():
     store = VersionedConversationStore(Memory())
     before = await talk(store)
@@ -445,7 +420,6 @@ async def test_an_undone_save_is_as_if_it_had_never_been():
     assert texts((await loaded(store)).messages) == [*"abcdf"]
 
 
-@in_event_loop
 async def test_a_store_that_was_opened_anew_finds_entries(tmp_path):
     with VersionedConversationStore(tmp_path / "store") as store:
         conversation = await talk(store)
@@ -458,7 +432,6 @@ async def test_a_store_that_was_opened_anew_finds_entries(tmp_path):
 
 
 @pytest.mark.parametrize("conversation_id", ["", "a/b", "..", "\ud800\0", "é" * 300])
-@in_event_loop
 async def test_any_id_is_a_conversation_of_its_own(conversation_id):
     store = VersionedConversationStore(Memory())
     await talk(store, "other", "x")
@@ -467,7 +440,6 @@ async def test_any_id_is_a_conversation_of_its_own(conversation_id):
     assert {record.conversation_id for record in await store.list_conversations()} == {"other", conversation_id}
 
 
-@in_event_loop
 async def test_a_branch_without_a_record_is_no_conversation():
     store = VersionedConversationStore(Memory())
     with Versioned(store.repository, branch=store.branch("trip")) as state:

@@ -106,91 +106,76 @@ def followers() -> int:
     return sum("_follow" in str(task.get_coro()) for task in asyncio.all_tasks())
 
 
-def test_fifty_viewers_get_each_commit_once_by_one_poll(state):
-    async def main() -> None:
-        viewers = Viewers(state.repository)
-        streams = [await viewers.open(f"/live/main?after={state.head.id}") for _ in range(50)]
-        assert followers() == 1
-        ids = [commit(state, "a\nb\u2028c \udc80 <script>"), commit(state, "second")]
-        for stream in streams:
-            events = [await stream.next(), await stream.next()]
-            assert [event and event["id"] for event in events] == ids
-            assert events[0] is not None
-            assert (events[0]["message"], events[0]["changes"], events[0]["round"]) == ("a", 1, 4)
-        for stream in streams:
-            await stream.close()
-        await asyncio.sleep(0)
-        assert followers() == 0, "nobody looks: nothing is polled"
-
-    asyncio.run(main())
+async def test_fifty_viewers_get_each_commit_once_by_one_poll(state):
+    viewers = Viewers(state.repository)
+    streams = [await viewers.open(f"/live/main?after={state.head.id}") for _ in range(50)]
+    assert followers() == 1
+    ids = [commit(state, "a\nb\u2028c \udc80 <script>"), commit(state, "second")]
+    for stream in streams:
+        events = [await stream.next(), await stream.next()]
+        assert [event and event["id"] for event in events] == ids
+        assert events[0] is not None
+        assert (events[0]["message"], events[0]["changes"], events[0]["round"]) == ("a", 1, 4)
+    for stream in streams:
+        await stream.close()
+    await asyncio.sleep(0)
+    assert followers() == 0, "nobody looks: nothing is polled"
 
 
-def test_a_stream_goes_on_behind_the_last_event(state):
+async def test_a_stream_goes_on_behind_the_last_event(state):
     first = state.repository.commit("main~2").id
     head = state.head.id
 
-    async def main() -> None:
-        viewers = Viewers(state.repository)
-        for path, last in ((f"/live/main?after={first}", ""), ("/live/main", first)):
-            back = await viewers.open(path, last=last)
-            found = [await back.next(), await back.next()]
-            assert [event and event["message"] for event in found] == ["round 1", "round 2"]
-            await back.close()
-        stays = await viewers.open(f"/live/main?after={head}")
-        ids = [commit(state, str(number)) for number in range(5)]
-        assert [(await stays.next() or {})["id"] for _ in ids] == ids
-        kept = await viewers.open("/live/main", last=ids[1])
-        assert [(await kept.next() or {})["id"] for _ in ids[2:]] == ids[2:]
-        for strange in ("0" * 48, "main", "x", "--", head[:12]):
-            other = await viewers.open(f"/live/main?after={strange}")
-            await other.close()
-
-    asyncio.run(main())
+    viewers = Viewers(state.repository)
+    for path, last in ((f"/live/main?after={first}", ""), ("/live/main", first)):
+        back = await viewers.open(path, last=last)
+        found = [await back.next(), await back.next()]
+        assert [event and event["message"] for event in found] == ["round 1", "round 2"]
+        await back.close()
+    stays = await viewers.open(f"/live/main?after={head}")
+    ids = [commit(state, str(number)) for number in range(5)]
+    assert [(await stays.next() or {})["id"] for _ in ids] == ids
+    kept = await viewers.open("/live/main", last=ids[1])
+    assert [(await kept.next() or {})["id"] for _ in ids[2:]] == ids[2:]
+    for strange in ("0" * 48, "main", "x", "--", head[:12]):
+        other = await viewers.open(f"/live/main?after={strange}")
+        await other.close()
 
 
-def test_an_undo_a_deletion_and_a_creation_are_told(state):
-    async def main() -> None:
-        viewers = Viewers(state.repository)
-        stream = await viewers.open(f"/live/main?after={state.head.id}")
-        state.undo()
-        back = await stream.next()
-        assert (back or {})["event"] == "moved"
-        assert (back or {})["id"] == state.head.id
-        state.repository.branches.delete("main", force=True)
-        assert await stream.next() == {"event": "moved", "id": None}
-        state.repository.branches.create("main", at="main@{1}")
-        assert (await stream.next() or {})["id"] == state.repository.branches["main"].id
-
-    asyncio.run(main())
+async def test_an_undo_a_deletion_and_a_creation_are_told(state):
+    viewers = Viewers(state.repository)
+    stream = await viewers.open(f"/live/main?after={state.head.id}")
+    state.undo()
+    back = await stream.next()
+    assert (back or {})["event"] == "moved"
+    assert (back or {})["id"] == state.head.id
+    state.repository.branches.delete("main", force=True)
+    assert await stream.next() == {"event": "moved", "id": None}
+    state.repository.branches.create("main", at="main@{1}")
+    assert (await stream.next() or {})["id"] == state.repository.branches["main"].id
 
 
-def test_a_store_that_fails_for_a_while_ends_nothing(state):
+async def test_a_store_that_fails_for_a_while_ends_nothing(state):
     from versioned_state.storage import Fault, Faulty
 
     faulty = Faulty(state.repository.store)
 
-    async def main() -> None:
-        viewers = Viewers(Repository(faulty))
-        stream = await viewers.open(f"/live/main?after={state.head.id}")
-        for failing in range(1, 8):
-            faulty.arm(failing, fault=Fault.BEFORE)
-            one = commit(state, f"{failing}")
-            assert (await stream.next() or {})["id"] == one
-
-    asyncio.run(main())
+    viewers = Viewers(Repository(faulty))
+    stream = await viewers.open(f"/live/main?after={state.head.id}")
+    for failing in range(1, 8):
+        faulty.arm(failing, fault=Fault.BEFORE)
+        one = commit(state, f"{failing}")
+        assert (await stream.next() or {})["id"] == one
 
 
-def test_streams_end_when_the_page_does_and_none_begins(state):
-    async def main() -> None:
-        viewers = Viewers(state.repository)
-        streams = [await viewers.open("/live/main") for _ in range(50)]
-        await viewers.site.page.end()
-        assert [await stream.next() for stream in streams] == [None] * 50
-        await asyncio.gather(*(stream.task for stream in streams))
-        assert followers() == 0
-        await viewers.open("/live/main", 503)
-
-    asyncio.run(main())
+async def test_streams_end_when_the_page_does_and_none_begins(state):
+    viewers = Viewers(state.repository)
+    streams = [await viewers.open("/live/main") for _ in range(50)]
+    await viewers.site.page.end()
+    assert [await stream.next() for stream in streams] == [None] * 50
+    await asyncio.gather(*(stream.task for stream in streams))
+    assert followers() == 0
+    await viewers.open("/live/main", 503)
 
 
 def test_a_viewer_who_reads_nothing_is_let_go(state, monkeypatch):
@@ -203,25 +188,22 @@ def test_a_viewer_who_reads_nothing_is_let_go(state, monkeypatch):
     assert len(waiting) <= 4
 
 
-def test_what_is_not_there_and_what_is_not_for_a_viewer_has_no_stream(state):
+async def test_what_is_not_there_and_what_is_not_for_a_viewer_has_no_stream(state):
     from versioned_state.server.page.beside import Beside
     from versioned_state.server.tokens import Grant, Tokens
 
     theirs = branch_name("bob", "x")
     state.repository.branches.create(theirs, at="main")
 
-    async def main() -> None:
-        viewers = Viewers(state.repository)
-        for name in ("nothing", "", "main/", "%00"):
-            await viewers.open(f"/live/{name}", 404)
-        tokens = Tokens({name: Grant(name, frozenset({"read"})) for name in ("alice", "bob")})
-        both = Beside(lambda *_: asyncio.sleep(0), state.repository, lambda: tokens, "127.0.0.1", 8421)
-        for who, status in (("alice", 404), ("bob", 200)):
-            stream = Stream(both, f"/ui/live/{theirs}", {**viewers.headers, "cookie": f"vstate-token={who}"})
-            assert await stream.begin() == status
-        await both.end()
-
-    asyncio.run(main())
+    viewers = Viewers(state.repository)
+    for name in ("nothing", "", "main/", "%00"):
+        await viewers.open(f"/live/{name}", 404)
+    tokens = Tokens({name: Grant(name, frozenset({"read"})) for name in ("alice", "bob")})
+    both = Beside(lambda *_: asyncio.sleep(0), state.repository, lambda: tokens, "127.0.0.1", 8421)
+    for who, status in (("alice", 404), ("bob", 200)):
+        stream = Stream(both, f"/ui/live/{theirs}", {**viewers.headers, "cookie": f"vstate-token={who}"})
+        assert await stream.begin() == status
+    await both.end()
 
 
 def test_a_server_ends_at_once_with_fifty_streams_open(tmp_path: Path):

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.support.checked_states import assert_same, root_from_scratch
-from tests.support.event_loop import in_event_loop
 from tests.support.reference_trees import assert_canonical
 from tests.support.segments import assert_forms
 from tests.support.workspaces import lay, tree_of
@@ -118,7 +117,6 @@ def test_logs_of_two_branches_are_merged():
 
 
 @pytest.mark.parametrize("kind", ["in a row", "uneven", "any order"])
-@in_event_loop
 async def test_rounds_of_a_session(kind: str):
     rng = random.Random(kind)
     numbers = list(range(70)) if kind == "in a row" else rng.sample(range(10_000), 70)
@@ -160,7 +158,6 @@ async def test_rounds_of_a_session(kind: str):
     assert Repository(store).fsck().ok
 
 
-@in_event_loop
 async def test_the_messages_of_a_session():
     store = Memory()
     model: list[str] = []

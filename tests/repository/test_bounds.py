@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 
@@ -183,22 +182,19 @@ def test_wrong_arguments_of_a_search(branches):
 # aio
 
 
-def test_each_call_that_reads_has_a_twin(state):
+async def test_each_call_that_reads_has_a_twin(state):
     repository = state.repository
 
-    async def main():
-        aio = repository.aio
-        assert [commit.message async for commit in aio.log("main", limit=2)] == ["c19", "c18"]
-        assert [change.new async for change in aio.history("rare", "main")] == [15, 10, 5, 0]
-        assert [position.commit async for position in aio.reflog("main")] == list(repository.log("main"))
-        state["text"] = "one\nneedle\n"
-        await state.aio.commit()
-        assert [str(match.path) async for match in aio.grep("needle", "main")] == ["text"]
-        found = await aio.bisect("main~15", "main", lambda past: past["n"] >= 12)
-        assert found.commit.message == "c12"
-        assert (await aio.diff("main~1", "main", limit=1)).limit == 1
-        with pytest.raises(InvalidArgumentError):
-            async for _ in aio.log("main", limit=-1):
-                pass
-
-    asyncio.run(main())
+    aio = repository.aio
+    assert [commit.message async for commit in aio.log("main", limit=2)] == ["c19", "c18"]
+    assert [change.new async for change in aio.history("rare", "main")] == [15, 10, 5, 0]
+    assert [position.commit async for position in aio.reflog("main")] == list(repository.log("main"))
+    state["text"] = "one\nneedle\n"
+    await state.aio.commit()
+    assert [str(match.path) async for match in aio.grep("needle", "main")] == ["text"]
+    found = await aio.bisect("main~15", "main", lambda past: past["n"] >= 12)
+    assert found.commit.message == "c12"
+    assert (await aio.diff("main~1", "main", limit=1)).limit == 1
+    with pytest.raises(InvalidArgumentError):
+        async for _ in aio.log("main", limit=-1):
+            pass

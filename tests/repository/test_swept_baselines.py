@@ -7,7 +7,6 @@ readable.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -170,35 +169,32 @@ def test_a_rollback_brings_back_what_was_swept_meanwhile():
 
 
 @pytest.mark.parametrize("way", ["undone", "overwritten", "expired"])
-def test_a_save_after_the_sweep_of_the_save_before(way: str):
+async def test_a_save_after_the_sweep_of_the_save_before(way: str):
     content = elements(400)
 
-    async def run() -> None:
-        store = Memory()
-        one = VersionedStateService(Repository(store), max_rounds=3)
-        await one.start()
-        for number in (1, 2):
-            await one.save_state("u", {"n": number}, "s")
-        await one.save_state("u", {"n": 3, "content": content}, "s")
-        if way == "undone":
-            with Versioned(one.repository, branch=one.branch("u", "s")) as handle:
-                handle.undo()
-            one.repository.gc(expire=NOW)
-        else:
-            two = VersionedStateService(Repository(store), max_rounds=3)
-            await two.start()
-            await two.save_state("u", {"n": "other"}, "s", round_id=3)
-            await two.retain("u", "s", keep_last=1 if way == "overwritten" else 2, gc=True)
-            await one.save_state("u", {"n": 1}, "another session")  # learns of the sweep
-        saved = await one.save_state("u", {"n": 9, "content": content}, "s")
-        three = VersionedStateService(Repository(store))
-        await three.start()
-        assert await three.export_state("u", "s", saved) == {"n": 9, "content": content}
-        assert three.repository.fsck().ok
-        three.repository.gc(expire=NOW)
-        assert await three.export_state("u", "s", saved) == {"n": 9, "content": content}
-
-    asyncio.run(run())
+    store = Memory()
+    one = VersionedStateService(Repository(store), max_rounds=3)
+    await one.start()
+    for number in (1, 2):
+        await one.save_state("u", {"n": number}, "s")
+    await one.save_state("u", {"n": 3, "content": content}, "s")
+    if way == "undone":
+        with Versioned(one.repository, branch=one.branch("u", "s")) as handle:
+            handle.undo()
+        one.repository.gc(expire=NOW)
+    else:
+        two = VersionedStateService(Repository(store), max_rounds=3)
+        await two.start()
+        await two.save_state("u", {"n": "other"}, "s", round_id=3)
+        await two.retain("u", "s", keep_last=1 if way == "overwritten" else 2, gc=True)
+        await one.save_state("u", {"n": 1}, "another session")  # learns of the sweep
+    saved = await one.save_state("u", {"n": 9, "content": content}, "s")
+    three = VersionedStateService(Repository(store))
+    await three.start()
+    assert await three.export_state("u", "s", saved) == {"n": 9, "content": content}
+    assert three.repository.fsck().ok
+    three.repository.gc(expire=NOW)
+    assert await three.export_state("u", "s", saved) == {"n": 9, "content": content}
 
 
 class Between(Wrapper):
@@ -327,17 +323,14 @@ def test_a_cached_leaf_names_no_segment_that_was_swept(way: str):
     assert fresh.fsck().ok
 
 
-def test_a_saved_leaf_names_no_segment_that_was_swept():
-    async def run() -> None:
-        store = store_of_an_older_release()
-        async with VersionedStateService(Repository(store)) as service:
-            await service.save_state("u", {"kept": elements(400), "n": 1}, "s")
-            assert Repository(store).gc(expire=NOW).freed
-            await service.save_state("u", {"kept": elements(400), "n": 2}, "s")
-            saved = await service.save_state("u", {"kept": [*elements(400), {"mine": 1}], "n": 2}, "s")
-        fresh = Repository(store)
-        async with VersionedStateService(fresh) as service:
-            assert await service.export_state("u", "s", saved) == {"kept": [*elements(400), {"mine": 1}], "n": 2}
-        assert fresh.fsck().ok
-
-    asyncio.run(run())
+async def test_a_saved_leaf_names_no_segment_that_was_swept():
+    store = store_of_an_older_release()
+    async with VersionedStateService(Repository(store)) as service:
+        await service.save_state("u", {"kept": elements(400), "n": 1}, "s")
+        assert Repository(store).gc(expire=NOW).freed
+        await service.save_state("u", {"kept": elements(400), "n": 2}, "s")
+        saved = await service.save_state("u", {"kept": [*elements(400), {"mine": 1}], "n": 2}, "s")
+    fresh = Repository(store)
+    async with VersionedStateService(fresh) as service:
+        assert await service.export_state("u", "s", saved) == {"kept": [*elements(400), {"mine": 1}], "n": 2}
+    assert fresh.fsck().ok

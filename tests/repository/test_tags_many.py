@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 
 import pytest
@@ -242,10 +241,7 @@ def test_tags_of_commits_together_on_a_store_of_one_condition():
     assert a.status()
 
 
-def test_tags_of_commits_together_awaited():
-    async def main():
-        a, b = two(Memory())
-        commits = await a.repository.aio.commit_together([a, b], tags=["ta", "tb"])
-        assert [a.repository.tags[name] for name in ("ta", "tb")] == commits
-
-    asyncio.run(main())
+async def test_tags_of_commits_together_awaited():
+    a, b = two(Memory())
+    commits = await a.repository.aio.commit_together([a, b], tags=["ta", "tb"])
+    assert [a.repository.tags[name] for name in ("ta", "tb")] == commits

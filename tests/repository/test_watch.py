@@ -298,24 +298,21 @@ def test_an_interrupt_at_any_line_loses_nothing_behind_the_cursor():
         at += 7
 
 
-def test_in_asyncio_the_loop_is_free_and_a_cancelled_step_loses_nothing():
+async def test_in_asyncio_the_loop_is_free_and_a_cancelled_step_loses_nothing():
     repository = Repository()
 
-    async def main() -> None:
-        watch = await repository.aio.watch(interval=0.001)
-        step = asyncio.ensure_future(anext(watch))
-        await asyncio.sleep(0)
-        step.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await step
-        one = commit(repository, "a")
-        async for move in watch:
-            assert move.id == one
-            break
-        watch = await repository.aio.watch(after="", timeout=0)
-        assert [move.id async for move in watch] == [one]
-
-    asyncio.run(main())
+    watch = await repository.aio.watch(interval=0.001)
+    step = asyncio.ensure_future(anext(watch))
+    await asyncio.sleep(0)
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+    one = commit(repository, "a")
+    async for move in watch:
+        assert move.id == one
+        break
+    watch = await repository.aio.watch(after="", timeout=0)
+    assert [move.id async for move in watch] == [one]
 
 
 WRITER = """

@@ -16,7 +16,6 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.services.gate import until
 from tests.support.services.memory_contract import said
 from tests.support.services.served import ALICE
@@ -94,7 +93,6 @@ class SlowReader:
         await self.reads.wait()
 
 
-@in_event_loop
 async def test_an_answer_has_its_room_until_its_client_has_read_it() -> None:
     async with Running() as running:
         server, state = running.server, {"a": os.urandom(45_000).hex()}
@@ -120,7 +118,6 @@ async def test_an_answer_has_its_room_until_its_client_has_read_it() -> None:
         assert server.answers.free == ROOM
 
 
-@in_event_loop
 async def test_a_write_whose_answer_has_no_room_is_refused_before_it_is_done() -> None:
     async with Running() as running:
         client, services, others = running.client, running.services, Share(running.server.answers, "v")
@@ -142,7 +139,6 @@ async def test_a_write_whose_answer_has_no_room_is_refused_before_it_is_done() -
 
 
 @pytest.mark.parametrize("way", ["cancelled", "not found", "not acceptable"])
-@in_event_loop
 async def test_whatever_becomes_of_an_answer_its_room_is_given_back(way: str) -> None:
     async with Running() as running:
         await running.services.state.save_state("u", {"a": "x" * 90_000, "b": (1,)})
@@ -160,7 +156,6 @@ async def test_whatever_becomes_of_an_answer_its_room_is_given_back(way: str) ->
         assert running.server.answers.free == ROOM
 
 
-@in_event_loop
 async def test_a_session_that_is_larger_than_the_room_is_read_in_parts() -> None:
     """Messages that are equal are stored once, and take their room each."""
     async with Running() as running:
@@ -186,7 +181,6 @@ async def test_a_session_that_is_larger_than_the_room_is_read_in_parts() -> None
         assert running.server.answers.free == ROOM
 
 
-@in_event_loop
 async def test_a_memory_that_is_larger_than_the_room_is_read_in_parts() -> None:
     async with Running() as running:
         for _ in range(4):
@@ -226,7 +220,6 @@ class Slow(Wrapper):
             time.sleep(self.pause)
 
 
-@in_event_loop
 async def test_the_read_of_a_large_state_ends_behind_its_504() -> None:
     slow = Slow(Memory())
     async with Running(slow, Limits(call_timeout=0.1)) as running:

@@ -49,7 +49,7 @@ async def idle(bridge: Bridge) -> None:
 
 
 @each_change
-def test_a_cancelled_call_is_done_as_a_whole_or_not(change: Change, long_run: bool) -> None:  # noqa: FBT001 - a fixture
+async def test_a_cancelled_call_is_done_as_a_whole_or_not(change: Change, long_run: bool) -> None:  # noqa: FBT001 - a fixture
     async def cancelled_at(step: Step, expected: list[Any]) -> None:
         before, once, again = expected
         stepping, cancelling = Stepping(Memory()), Cancelling(step)
@@ -66,16 +66,16 @@ def test_a_cancelled_call_is_done_as_a_whole_or_not(change: Change, long_run: bo
             await asyncio.wait_for(change.call(service), 20)
             assert await look(service) == (again if found == once else once), step
 
-    async def run() -> None:
-        expected, steps = await twice(change)
-        for step in chosen(steps, None if long_run else 0):
-            await cancelled_at(step, expected)
-
-    asyncio.run(run())
+    expected, steps = await twice(change)
+    for step in chosen(steps, None if long_run else 0):
+        await cancelled_at(step, expected)
 
 
 @each_change
-def test_a_call_whose_client_goes_away_is_done_once_also_if_it_comes_again(change: Change, long_run: bool) -> None:  # noqa: FBT001 - a fixture
+async def test_a_call_whose_client_goes_away_is_done_once_also_if_it_comes_again(
+    change: Change,
+    long_run: bool,  # noqa: FBT001 - a fixture
+):
     async def gone_at(step: Step, expected: list[Any], attempts: int) -> None:
         _, once, again = expected
         stepping = Stepping(Memory())
@@ -97,13 +97,10 @@ def test_a_call_whose_client_goes_away_is_done_once_also_if_it_comes_again(chang
                 await asyncio.wait_for(change.call(service), 20)
                 assert await look(service) == again, step
 
-    async def run() -> None:
-        expected, steps = await twice(change)
-        for step in chosen([step for step in steps if step.kind == "store"], None if long_run else 1):
-            for attempts in (1, 5):
-                await gone_at(step, expected, attempts)
-
-    asyncio.run(run())
+    expected, steps = await twice(change)
+    for step in chosen([step for step in steps if step.kind == "store"], None if long_run else 1):
+        for attempts in (1, 5):
+            await gone_at(step, expected, attempts)
 
 
 def test_a_client_that_goes_away_while_it_sends_changes_nothing(zygote: Zygote, tmp_path: Any, long_run: bool) -> None:  # noqa: FBT001 - a fixture

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.services.served import ALICE
 from tests.support.services.zygote import Forked, Zygote
@@ -35,7 +34,6 @@ def server(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield server
 
 
-@in_event_loop
 async def test_the_calls_on_a_session_go_in_their_order(server: Forked) -> None:
     async with RemoteStateService(server.url, ALICE) as service:
         rounds = await asyncio.gather(*(service.save_state("alice", {"n": n}, "order") for n in range(10)))
@@ -43,7 +41,6 @@ async def test_the_calls_on_a_session_go_in_their_order(server: Forked) -> None:
         assert await service.export_state("alice", "order") == {"n": 9}
 
 
-@in_event_loop
 async def test_a_cancelled_call_is_dropped_or_ends_first(server: Forked) -> None:
     with Proxy(("127.0.0.1", server.port)) as between:
         async with RemoteStateService(f"http://127.0.0.1:{between.port}", ALICE) as service:
@@ -82,7 +79,6 @@ def test_a_service_is_of_any_event_loop(server: Forked):
     assert not asyncio.run(service.health())
 
 
-@in_event_loop
 async def test_ids_are_as_long_as_a_server_takes_them(server: Forked) -> None:
     async with RemoteStateService(server.url, ALICE) as service:
         long = "x" * 59_000
@@ -93,7 +89,6 @@ async def test_ids_are_as_long_as_a_server_takes_them(server: Forked) -> None:
                 await service.export_state("alice", id)
 
 
-@in_event_loop
 async def test_what_cannot_be_sent_is_refused_here(server: Forked) -> None:
     async with (
         RemoteStateService(server.url, ALICE) as states,
@@ -138,7 +133,6 @@ def test_arguments_that_make_no_sense(url: Any, token: Any, options: dict[str, A
     assert "SECRET@" not in str(caught.value)
 
 
-@in_event_loop
 async def test_an_answer_that_does_not_unpack_is_an_error_of_this_library() -> None:
     def answer(listener: socket.socket) -> None:
         with suppress(OSError):

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.servers.postgres import PostgresServer
 from tests.support.services.gate import Gate, until
 from tests.support.services.memory_contract import said, texts_of
@@ -57,7 +56,6 @@ async def filled(service: MemoryService, count: int = 40) -> None:
     await service.add_memory("u", [said(f"apple {n} c++") for n in range(count)])
 
 
-@in_event_loop
 async def test_a_search_that_is_too_late_reads_no_more_and_the_next_one_finds_all(store: KVStore) -> None:
     async with MemoryService.over(store) as service:
         await filled(service)
@@ -82,12 +80,9 @@ def memories_of(store: KVStore) -> Memories:
 
 
 @pytest.mark.parametrize("store", ["disk", "postgres"], indirect=True)
-def test_a_database_that_takes_too_long_is_interrupted_and_keeps_the_index(store: KVStore) -> None:
-    async def fill() -> None:
-        async with MemoryService.over(store) as service:
-            await filled(service)
-
-    asyncio.run(fill())
+async def test_a_database_that_takes_too_long_is_interrupted_and_keeps_the_index(store: KVStore) -> None:
+    async with MemoryService.over(store) as service:
+        await filled(service)
     memories, index = memories_of(store), index_of(store)
     user = () if isinstance(store, Disk) else (_User(memories.branch),)
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -144,7 +139,6 @@ async def in_time(ask: Callable[[], Awaitable[httpx.Response]]) -> Any:
     return answer.raise_for_status().json()
 
 
-@in_event_loop
 async def test_a_search_ends_behind_its_504() -> None:
     slow = Slow(Memory())
     services = services_over(slow)
@@ -183,7 +177,6 @@ class ShutGate(Gate):
         return super().get_many(keys)
 
 
-@in_event_loop
 async def test_reads_that_wait_for_their_turn_are_dropped_behind_their_504() -> None:
     gate = ShutGate(Memory())
     services = services_over(gate)

@@ -17,7 +17,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.servers.redis import RedisServer
 from tests.support.services.zygote import Forked, Zygote
 from versioned_state import Memory, Repository, Versioned
@@ -250,7 +249,6 @@ ABSENT: tuple[int, dict[str, str], Any] = (404, {}, error("SessionNotFoundError"
 
 
 @pytest.mark.parametrize(("status", "body"), [(429, None), (503, BUSY)])
-@in_event_loop
 async def test_what_is_refused_for_lack_of_room_comes_again_when_the_server_says(status: int, body: Any) -> None:
     refused = (status, {"Retry-After": "1"}, body)
     with answering(refused, ABSENT) as (url, asked):
@@ -259,7 +257,6 @@ async def test_what_is_refused_for_lack_of_room_comes_again_when_the_server_says
         assert asked[1] - asked[0] >= 1
 
 
-@in_event_loop
 async def test_it_comes_again_more_often_than_lost_replies_do_and_within_the_time_limit() -> None:
     busy: tuple[int, dict[str, str], Any] = (503, {}, BUSY)
     with answering(*[busy] * 4, ABSENT) as (url, asked):
@@ -273,7 +270,6 @@ async def test_it_comes_again_more_often_than_lost_replies_do_and_within_the_tim
         assert len(asked) < 10
 
 
-@in_event_loop
 async def test_a_server_that_asks_for_more_time_than_there_is_is_not_waited_for() -> None:
     with answering((503, {"Retry-After": "3600"}, BUSY)) as (url, asked):
         async with RemoteStateService(url, "t", timeout=10) as service:
@@ -282,7 +278,6 @@ async def test_a_server_that_asks_for_more_time_than_there_is_is_not_waited_for(
         assert len(asked) == 1
 
 
-@in_event_loop
 async def test_a_store_that_fails_is_asked_as_often_as_attempts_say() -> None:
     with answering((503, {}, error("UnreachableStoreError"))) as (url, asked):
         async with RemoteStateService(url, "t", attempts=2) as service:

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state import Memory
 from versioned_state.server.app import Server
 from versioned_state.server.run import services_over
@@ -16,7 +15,6 @@ from versioned_state.server.tokens import Grant, Tokens
 from versioned_state.services.remote import bodies
 
 
-@in_event_loop
 async def test_large_bodies_are_read_and_written_off_the_loop(monkeypatch: pytest.MonkeyPatch):
     threads: list[threading.Thread] = []
 

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.services.gate import until
 from versioned_state import Memory, Repository
 from versioned_state.errors import StateError, UnreachableStoreError
@@ -153,7 +152,6 @@ def ids_and_messages(repository: Repository, kind: str) -> list[tuple[int, int]]
 
 @pytest.mark.parametrize("kind", ["history", "memory"])
 @pytest.mark.parametrize("fails_at", range(1, 6))
-@in_event_loop
 async def test_a_commit_records_the_requests_that_it_holds_when_one_of_those_that_waited_is_refused(
     kind: str, fails_at: int
 ) -> None:
@@ -171,7 +169,6 @@ async def test_a_commit_records_the_requests_that_it_holds_when_one_of_those_tha
 
 
 @pytest.mark.parametrize("kind", ["history", "memory"])
-@in_event_loop
 async def test_one_that_is_repeated_among_those_that_waited_is_done_once_and_so_are_the_others(kind: str) -> None:
     async with client_of(kind) as (client, repository):
         assert await client.send("A") == 204
@@ -201,7 +198,6 @@ async def sessions_of(http: httpx.AsyncClient) -> set[str]:
     return {each["id"] for each in (await http.get("/v1/history/sessions")).json()}
 
 
-@in_event_loop
 async def test_a_repeated_deletion_of_all_sessions_leaves_those_that_were_created_since() -> None:
     store = Memory()
     async with instance(store) as (one, repository, _), instance(store) as (other, *_):
@@ -226,7 +222,6 @@ async def test_a_repeated_deletion_of_all_sessions_leaves_those_that_were_create
 
 
 @pytest.mark.parametrize("beside", [False, True])
-@in_event_loop
 async def test_a_deletion_of_all_sessions_that_failed_midway_is_finished_by_the_repeated_one_and_takes_no_more(
     *, beside: bool
 ) -> None:
@@ -258,7 +253,6 @@ async def test_a_deletion_of_all_sessions_that_failed_midway_is_finished_by_the_
     raise AssertionError("it always failed")
 
 
-@in_event_loop
 async def test_a_repeated_save_of_a_pruned_commit_is_answered_by_its_instance_and_refused_by_another() -> None:
     store = Memory()
 
@@ -282,7 +276,6 @@ async def test_a_repeated_save_of_a_pruned_commit_is_answered_by_its_instance_an
         assert len(rounds) == 1  # the second one, saved once; prune took the first
 
 
-@in_event_loop
 async def test_a_turn_an_undo_and_a_copy_that_are_repeated_are_done_once() -> None:
     store = Memory()
     async with instance(store) as (http, repository, _), instance(store) as (other, _, _):

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.services.gate import Gate, until
 from tests.support.services.sent import ROOM, Sent, body, running
 from tests.support.services.served import ALICE
@@ -20,7 +19,6 @@ from versioned_state.server.limits import Limits
 from versioned_state.storage.testing.writers import run_together
 
 
-@in_event_loop
 async def test_a_body_without_room_is_refused_before_it_is_read_and_fits_later() -> None:
     async with running() as (server, app):
         first, second = Sent(server, app, 1_000), Sent(server, app, 900, user="bob")
@@ -42,7 +40,6 @@ async def test_a_body_without_room_is_refused_before_it_is_read_and_fits_later()
         assert server.bodies.room.free == ROOM
 
 
-@in_event_loop
 async def test_a_body_of_unknown_length_takes_room_as_it_arrives() -> None:
     async with running() as (server, app):
         chunked, other = Sent(server, app), Sent(server, app, 1_000, user="bob")
@@ -73,7 +70,6 @@ async def test_a_body_of_unknown_length_takes_room_as_it_arrives() -> None:
         (500, "/v1/state", None, None),
     ],
 )
-@in_event_loop
 async def test_whatever_becomes_of_a_request_its_room_is_given_back(
     length: int, path: str, pieces: Any, status: int | None
 ) -> None:
@@ -91,7 +87,6 @@ async def test_whatever_becomes_of_a_request_its_room_is_given_back(
         assert server.bodies.room.free == ROOM
 
 
-@in_event_loop
 async def test_slow_clients_do_not_hold_the_room_for_ever() -> None:
     async with running(Limits(max_body=1_000, max_bodies=1_000, body_timeout=0.05)) as (server, app):
         slow = Sent(server, app, 1_000)
@@ -100,7 +95,6 @@ async def test_slow_clients_do_not_hold_the_room_for_ever() -> None:
         assert server.bodies.room.free == 1_000
 
 
-@in_event_loop
 async def test_a_body_keeps_its_room_as_long_as_its_call_goes_on() -> None:
     gate = Gate(Memory())
     async with running(Limits(max_body=1_000, max_bodies=1_000, call_timeout=0.05), gate) as (server, app):
@@ -114,7 +108,6 @@ async def test_a_body_keeps_its_room_as_long_as_its_call_goes_on() -> None:
         await until(lambda: server.bodies.room.free == 1_000)
 
 
-@in_event_loop
 async def test_a_body_of_many_small_parts_counts_with_their_memory() -> None:
     async with running(Limits(max_body=100_000, max_bodies=300_000)) as (server, app):
         for count, expected in ((2_000, 200), (30_000, 413)):
@@ -124,7 +117,6 @@ async def test_a_body_of_many_small_parts_counts_with_their_memory() -> None:
             assert server.bodies.room.free == 300_000
 
 
-@in_event_loop
 async def test_as_many_requests_as_there_may_be_are_refused_before_their_bodies_are_read() -> None:
     gate = Gate(Memory())
     async with running(Limits(max_requests=1), gate) as (server, app):
@@ -139,7 +131,6 @@ async def test_as_many_requests_as_there_may_be_are_refused_before_their_bodies_
         assert (await first.answer())[0] == 200
 
 
-@in_event_loop
 async def test_the_requests_that_a_server_remembers_are_bounded_and_those_that_went_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

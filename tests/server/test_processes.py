@@ -16,7 +16,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
 from tests.support.services.balancer import Balancer
@@ -230,7 +229,6 @@ def test_a_store_that_hangs_is_answered_for_and_a_repeated_write_is_done_once(
 # Clients
 
 
-@in_event_loop
 async def test_a_service_without_a_server(store: str) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
@@ -246,7 +244,6 @@ async def test_a_service_without_a_server(store: str) -> None:
             assert not isinstance(caught.value, UnknownOutcomeError)
 
 
-@in_event_loop
 async def test_what_a_token_does_not_allow(zygote: Zygote, store: str) -> None:
     with zygote.serve(store) as server:
         async with (
@@ -264,7 +261,6 @@ async def test_what_a_token_does_not_allow(zygote: Zygote, store: str) -> None:
             assert await history.get_session("alice", "s") is None
 
 
-@in_event_loop
 async def test_the_service_survives_a_restart_of_its_server(zygote: Zygote, store: str) -> None:
     with zygote.serve(store) as server:
         port = server.port
@@ -280,7 +276,6 @@ async def test_the_service_survives_a_restart_of_its_server(zygote: Zygote, stor
 
 
 @pytest.mark.parametrize("kind", ["cut reply", "cut request"])
-@in_event_loop
 async def test_a_lost_reply_does_not_repeat_a_write(zygote: Zygote, store: str, kind: Any) -> None:
     with zygote.serve(store) as server, Proxy(("127.0.0.1", server.port)) as between:
         url = f"http://127.0.0.1:{between.port}"
@@ -321,7 +316,6 @@ def both(zygote: Zygote, url: str, stack: ExitStack, count: int = 2) -> tuple[li
 
 
 @pytest.mark.parametrize("kind", ["redis", "postgres"])
-@in_event_loop
 async def test_instances_behind_a_balancer_are_one_service(
     zygote: Zygote, request: pytest.FixtureRequest, kind: str
 ) -> None:
@@ -350,7 +344,6 @@ async def test_instances_behind_a_balancer_are_one_service(
             await client.stop()
 
 
-@in_event_loop
 async def test_kill_9_of_an_instance_loses_nothing_and_repeats_nothing(
     zygote: Zygote, request: pytest.FixtureRequest
 ) -> None:
@@ -384,7 +377,6 @@ async def test_kill_9_of_an_instance_loses_nothing_and_repeats_nothing(
 
 
 @pytest.mark.parametrize("kind", ["redis", "postgres"])
-@in_event_loop
 async def test_a_repeat_at_another_instance_finds_the_first_attempt(
     zygote: Zygote, request: pytest.FixtureRequest, kind: str
 ) -> None:

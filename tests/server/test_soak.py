@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from benchmarks.services_soak import AT_ONCE, files, megabytes, operation, run
-from tests.support.event_loop import in_event_loop
 from tests.support.servers.redis import RedisServer
 from tests.support.services.served import ALL
 from tests.support.services.zygote import Zygote
@@ -29,7 +28,6 @@ SMALL = 1 << 20
 """Bytes of each cache: all of them are full soon, and whatever grows then is a leak."""
 
 
-@in_event_loop
 async def test_in_process(redis_server: RedisServer) -> None:
     async with AsyncExitStack() as stack:
         store = stack.enter_context(Cache(redis_server.fresh_store(), SMALL))
@@ -51,7 +49,6 @@ async def test_in_process(redis_server: RedisServer) -> None:
         assert opened[1] <= taken[0][1] + 32
 
 
-@in_event_loop
 async def test_over_http(zygote: Zygote, redis_server: RedisServer) -> None:
     url = redis_server.fresh_url()
     options = ("--cache-bytes", str(SMALL), "--handle-bytes", str(SMALL), "--log-level", "error")

@@ -20,7 +20,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
 from tests.support.services.sent import Sent, body, running
@@ -96,7 +95,6 @@ def test_a_body_that_takes_more_steps_than_it_may_is_refused(monkeypatch: pytest
         ("application/json; charset=us-ascii", 200),
     ],
 )
-@in_event_loop
 async def test_json_in_another_charset_than_utf_8_is_refused(kind: str, status: int) -> None:
     async with running() as (_, app):
         headers = {"Authorization": "Bearer alice", "Content-Type": kind}
@@ -108,7 +106,6 @@ async def test_json_in_another_charset_than_utf_8_is_refused(kind: str, status: 
             ).status_code == status
 
 
-@in_event_loop
 async def test_what_takes_long_is_done_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoding by its bytes, checking messages and making documents of them by their number."""
     on_loop: list[str] = []
@@ -195,7 +192,6 @@ def test_a_search_for_many_keywords_in_a_long_text_looks_at_its_deadline() -> No
 # Room
 
 
-@in_event_loop
 async def test_one_user_gets_no_more_room_than_is_left_to_the_others() -> None:
     async with running(Limits(max_body=1_000, max_bodies=4_000, body_timeout=20)) as (server, app):
         held = []
@@ -224,7 +220,6 @@ async def test_one_user_gets_no_more_room_than_is_left_to_the_others() -> None:
         assert (server.bodies.room.free, server.bodies.room.of_users) == (4_000, {})
 
 
-@in_event_loop
 async def test_a_token_for_every_user_shares_the_room_by_the_user_that_it_names() -> None:
     async with running(Limits(max_body=1_000, max_bodies=2_000, body_timeout=20)) as (server, app):
         held = [Sent(server, app, 1_000, user="all", query=b"user_id=a")]
@@ -237,7 +232,6 @@ async def test_a_token_for_every_user_shares_the_room_by_the_user_that_it_names(
             assert (await sent.answer())[0] == 200
 
 
-@in_event_loop
 async def test_a_token_that_only_reads_gets_no_room_for_what_it_cannot_do() -> None:
     async with running(Limits()) as (server, app):
         await asyncio.sleep(0)
@@ -257,7 +251,6 @@ async def test_a_token_that_only_reads_gets_no_room_for_what_it_cannot_do() -> N
         assert server.bodies.room.free == server.bodies.room.size
 
 
-@in_event_loop
 async def test_a_body_for_an_operation_that_takes_none_is_not_read() -> None:
     async with running() as (server, app):
         sent = Sent(server, app, 500, "/v1/state/rounds", method="GET")
@@ -273,7 +266,6 @@ async def test_a_body_for_an_operation_that_takes_none_is_not_read() -> None:
         assert (await unknown.answer())[0] == 400
 
 
-@in_event_loop
 async def test_a_server_that_ends_gives_bodies_on_their_way_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("versioned_state.server.limits._LAST_BODIES_S", 0.2)
     async with running(Limits(body_timeout=3600)) as (server, app):

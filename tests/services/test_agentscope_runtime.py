@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 import redis
 
-from tests.support.event_loop import in_event_loop
 from tests.support.servers.redis import RedisServer
 from versioned_state import Memory
 from versioned_state.errors import InvalidArgumentError, StorageError
@@ -57,7 +56,6 @@ def texts(messages: Sequence[Message | dict[str, Any]]) -> list[str | None]:
     return [message.get_text_content() if isinstance(message, Message) else None for message in messages]
 
 
-@in_event_loop
 async def test_everything_is_here_as_it_was_there(url: str, tmp_path: Path) -> None:
     place = f"disk:{tmp_path / 'store'}"
     report = await copy_from_redis(url, place)
@@ -94,7 +92,6 @@ async def test_everything_is_here_as_it_was_there(url: str, tmp_path: Path) -> N
         ) == ["we are blue"]
 
 
-@in_event_loop
 async def test_a_second_copy_adds_what_is_new_and_replaces_nothing(url: str, theirs: redis.Redis) -> None:
     def ids(name: str) -> tuple[str, str] | None:
         return ("who", "is:it") if name == "who:is:it" else None if name.startswith("team") else (name[:5], name[6:])
@@ -141,7 +138,6 @@ async def test_a_second_copy_adds_what_is_new_and_replaces_nothing(url: str, the
         assert texts((await histories.create_session("alice", "empty")).messages) == ["new", "newer", "newest"]
 
 
-@in_event_loop
 async def test_the_target_may_be_the_same_database(url: str, theirs: redis.Redis) -> None:
     before = set(theirs.scan_iter())
     first = await copy_from_redis(url, url)
@@ -154,7 +150,6 @@ async def test_the_target_may_be_the_same_database(url: str, theirs: redis.Redis
         assert await states.list_rounds("alice", "trip") == [1, 2, 10]
 
 
-@in_event_loop
 async def test_what_is_not_the_runtimes_is_left_out_and_named(url: str, theirs: redis.Redis) -> None:
     theirs.set("session:web:1", "a cookie")
     theirs.hset("session:web:2", "a", "hash of another program")
@@ -190,7 +185,6 @@ async def test_what_is_not_the_runtimes_is_left_out_and_named(url: str, theirs: 
 
 
 @pytest.mark.parametrize("fault", Fault)
-@in_event_loop
 async def test_a_copy_that_fails_anywhere_goes_on_when_it_is_run_again(url: str, fault: Fault) -> None:
     failed = 0
     for at in range(1, 2000, 2):
@@ -218,7 +212,6 @@ async def test_a_copy_that_fails_anywhere_goes_on_when_it_is_run_again(url: str,
     assert failed > 5
 
 
-@in_event_loop
 async def test_a_server_that_is_not_there() -> None:
     with pytest.raises(StorageError):
         await copy_from_redis("unix:///nowhere/at/all", Memory())

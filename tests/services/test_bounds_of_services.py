@@ -14,47 +14,41 @@ from versioned_state.services.memory import MemoryService
 from versioned_state.services.session_history import SessionHistoryService
 
 
-def test_the_oldest_messages_leave_a_session_beyond_its_limit_and_history_keeps_them() -> None:
-    async def run() -> None:
-        async with SessionHistoryService.over(Memory(), max_messages_per_session=3) as service:
-            session = await service.create_session("u", "s")
+async def test_the_oldest_messages_leave_a_session_beyond_its_limit_and_history_keeps_them() -> None:
+    async with SessionHistoryService.over(Memory(), max_messages_per_session=3) as service:
+        session = await service.create_session("u", "s")
 
-            async def kept() -> list[str]:
-                found = await service.get_session("u", "s")
-                assert found is not None
-                return texts(found)
+        async def kept() -> list[str]:
+            found = await service.get_session("u", "s")
+            assert found is not None
+            return texts(found)
 
-            for number in range(3):
-                await service.append_message(session, said(str(number)))
-            await service.append_message(session, [said("3"), said("4")])
-            assert await kept() == ["2", "3", "4"]
-            await service.append_message(session, [said(str(number)) for number in range(5, 12)])
-            assert await kept() == ["9", "10", "11"]
-            log = service.repository.log(service.branch("u", "s"))
-            assert [len(service.repository.snapshot(commit)["messages"]) for commit in log] == [3, 3, 3, 2, 1, 0]
-        for wrong in (0, -1, True, "3"):
-            with pytest.raises(InvalidArgumentError, match="max_messages_per_session"):
-                SessionHistoryService.over(Memory(), max_messages_per_session=wrong)
-
-    asyncio.run(run())
+        for number in range(3):
+            await service.append_message(session, said(str(number)))
+        await service.append_message(session, [said("3"), said("4")])
+        assert await kept() == ["2", "3", "4"]
+        await service.append_message(session, [said(str(number)) for number in range(5, 12)])
+        assert await kept() == ["9", "10", "11"]
+        log = service.repository.log(service.branch("u", "s"))
+        assert [len(service.repository.snapshot(commit)["messages"]) for commit in log] == [3, 3, 3, 2, 1, 0]
+    for wrong in (0, -1, True, "3"):
+        with pytest.raises(InvalidArgumentError, match="max_messages_per_session"):
+            SessionHistoryService.over(Memory(), max_messages_per_session=wrong)
 
 
-def test_memory_expires_after_its_time_to_live_and_begins_anew() -> None:
-    async def run() -> None:
-        store = Memory()
-        async with MemoryService.over(store, ttl_seconds=0.05) as service, MemoryService.over(store) as other:
-            await service.add_memory("u", [said("apple one")], "s")
-            assert texts_of(await other.search_memory("u", [said("apple")])) == ["apple one"]
-            while await service.list_memory("u"):  # noqa: ASYNC110 - it ends by the clock alone
-                await asyncio.sleep(0.01)
-            await other.add_memory("u", [said("apple two")], "s")
-            assert texts_of(await other.search_memory("u", [said("apple")])) == ["apple two"]
-            await service.add_memory("v", [said("apple")])
-            while await service.list_memory("v"):  # noqa: ASYNC110 - it ends by the clock alone
-                await asyncio.sleep(0.01)
-            assert service.repository.expire() == [service.branch("v")]
-        for wrong in (-1, True, "1"):
-            with pytest.raises(InvalidArgumentError, match="ttl_seconds"):
-                MemoryService.over(store, ttl_seconds=wrong)
-
-    asyncio.run(run())
+async def test_memory_expires_after_its_time_to_live_and_begins_anew() -> None:
+    store = Memory()
+    async with MemoryService.over(store, ttl_seconds=0.05) as service, MemoryService.over(store) as other:
+        await service.add_memory("u", [said("apple one")], "s")
+        assert texts_of(await other.search_memory("u", [said("apple")])) == ["apple one"]
+        while await service.list_memory("u"):  # noqa: ASYNC110 - it ends by the clock alone
+            await asyncio.sleep(0.01)
+        await other.add_memory("u", [said("apple two")], "s")
+        assert texts_of(await other.search_memory("u", [said("apple")])) == ["apple two"]
+        await service.add_memory("v", [said("apple")])
+        while await service.list_memory("v"):  # noqa: ASYNC110 - it ends by the clock alone
+            await asyncio.sleep(0.01)
+        assert service.repository.expire() == [service.branch("v")]
+    for wrong in (-1, True, "1"):
+        with pytest.raises(InvalidArgumentError, match="ttl_seconds"):
+            MemoryService.over(store, ttl_seconds=wrong)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state import Memory, Repository
 from versioned_state.agents.modules.containers import captured
 from versioned_state.errors import LimitExceededError, UnserializableValueError
@@ -58,7 +57,6 @@ def test_long_values_are_told_by_a_glance() -> None:
     assert is_long({n: {"in": dict.fromkeys(range(90))} for n in range(100)})
 
 
-@in_event_loop
 async def test_a_dict_that_contains_itself_or_is_too_deep_is_saved_or_refused_whether_the_session_is_known_or_not() -> (
     None
 ):
@@ -99,7 +97,6 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], Callable[[dict[str,
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@in_event_loop
 async def test_a_state_is_saved_as_it_is_at_the_call_however_long_it_is(change: str) -> None:
     before, later = CHANGES[change]
     async with InMemoryStateService(threads=1) as service:
@@ -124,7 +121,6 @@ async def test_a_state_is_saved_as_it_is_at_the_call_however_long_it_is(change: 
         assert service.repository.fsck().ok
 
 
-@in_event_loop
 async def test_instances_are_saved_as_they_are_at_the_call_if_no_handle_knows_the_session_or_it_is_busy() -> None:
     async with InMemoryStateService(threads=1) as service:
         note, lock = Note("a"), Lock()
@@ -145,7 +141,6 @@ async def test_instances_are_saved_as_they_are_at_the_call_if_no_handle_knows_th
             await service.save_state("v", {"bad": [1, lock]})
 
 
-@in_event_loop
 async def test_instances_in_a_message_are_stored_as_they_are_at_the_call() -> None:
     async with SessionHistoryService.over(Memory()) as service:
         session = await service.create_session("u", "s")
@@ -177,7 +172,6 @@ def test_the_loop_leaves_long_values_to_the_worker_and_both_encode_the_same(chan
         assert sorted(encoded.changed) == sorted(whole.changed)
 
 
-@in_event_loop
 async def test_a_long_value_that_cannot_be_stored_is_refused_and_the_session_goes_on() -> None:
     deep: list[Any] = []
     for _ in range(300):

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.servers.redis import RedisServer
 from versioned_state import sandbox
 from versioned_state.agents.modules import StateModule
@@ -57,7 +56,6 @@ class Agent(StateModule):
         self.register_state("steps")
 
 
-@in_event_loop
 async def test_the_programs_on_the_state_service(redis_server: RedisServer, capsys: pytest.CaptureFixture[str]) -> None:
     agent = Agent()
     names: dict[str, Any] = {"agent": agent}
@@ -76,7 +74,6 @@ class Browser:
     """Stands for a browser, which is a plug-in."""
 
 
-@in_event_loop
 async def test_the_programs_on_the_services(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     sandbox.register("browser", lambda **_: Browser())

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.services.agent_state import StateService
 from versioned_state.services.calls.handles import Handles
@@ -130,7 +129,6 @@ async def _add(service: Any, user: str, size: int) -> None:
         ),
     ],
 )
-@in_event_loop
 async def test_open_sessions_take_the_memory_that_they_may_whatever_their_size(
     service_of: Any, call: Callable[[Any, str, int], Awaitable[None]], size: int
 ) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from tests.support import processes
-from tests.support.event_loop import in_event_loop
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.services.gate import until
 from versioned_state.errors import LimitExceededError, StoreBusyError
@@ -208,7 +207,6 @@ def sends(number: int) -> Callable[[], Steps[Any]]:
     return steps
 
 
-@in_event_loop
 async def test_what_many_lanes_send_at_a_time_goes_in_one_round_trip() -> None:
     sender = Sender()
     lanes = Lanes(4, sender.send, together=True)
@@ -224,7 +222,6 @@ async def test_what_many_lanes_send_at_a_time_goes_in_one_round_trip() -> None:
     lanes.close()
 
 
-@in_event_loop
 async def test_a_store_that_does_not_send_together_holds_up_no_other_lane() -> None:
     sender = Sender()
     lanes = Lanes(4, sender.send)
@@ -237,7 +234,6 @@ async def test_a_store_that_does_not_send_together_holds_up_no_other_lane() -> N
     lanes.close()
 
 
-@in_event_loop
 async def test_each_lane_gets_its_own_error_and_all_get_that_of_the_round_trip() -> None:
     sender = Sender()
     lanes = Lanes(2, sender.send, together=True)
@@ -263,7 +259,6 @@ async def test_each_lane_gets_its_own_error_and_all_get_that_of_the_round_trip()
     lanes.close()
 
 
-@in_event_loop
 async def test_a_lane_that_waits_for_the_store_goes_on_alone() -> None:
     sender = Sender()
     lanes = Lanes(4, sender.send, together=True)
@@ -290,7 +285,6 @@ async def test_a_lane_that_waits_for_the_store_goes_on_alone() -> None:
     lanes.close()
 
 
-@in_event_loop
 async def test_calls_behind_workers_that_hang_are_done_by_others() -> None:
     lanes = Lanes(4)
     let_go = Event()
@@ -360,7 +354,6 @@ class Startless(ThreadPoolExecutor):
         return super().submit(fn, *args, **kwargs)
 
 
-@in_event_loop
 async def test_calls_are_done_by_the_threads_that_there_are_if_the_system_starts_no_more() -> None:
     lanes = Lanes(4, lambda asked: asked, together=True)
     lanes._executor = executor = Startless(4)
@@ -386,7 +379,6 @@ async def test_calls_are_done_by_the_threads_that_there_are_if_the_system_starts
     assert (len(lanes._workers), lanes._waiting) == (0, {})
 
 
-@in_event_loop
 async def test_calls_that_wait_for_a_process_without_time_to_spare_are_all_done_by_one_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

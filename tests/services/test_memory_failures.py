@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.support import processes
-from tests.support.event_loop import in_event_loop
 from tests.support.services.gate import Gate, until
 from tests.support.services.memory_contract import said, texts_of
 from versioned_state import Disk, Memory, Repository
@@ -83,7 +82,6 @@ def test_a_killed_process_leaves_its_messages_and_a_good_index(tmp_path: Path) -
         assert asyncio.run(check()) >= seen
 
 
-@in_event_loop
 async def test_a_store_that_hangs_holds_up_no_other_user() -> None:
     gate = Gate(Memory())
     async with MemoryService.over(gate) as service:
@@ -105,7 +103,6 @@ async def test_a_store_that_hangs_holds_up_no_other_user() -> None:
         assert await search(service, "p") == ["apple", "pear"]
 
 
-@in_event_loop
 async def test_a_message_that_cannot_be_stored_fails_alone() -> None:
     gate = Gate(Memory())
     async with MemoryService.over(Repository(gate, pickle="refuse")) as service:
@@ -128,7 +125,7 @@ async def test_a_message_that_cannot_be_stored_fails_alone() -> None:
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_an_addition_to_a_store_that_fails_happens_or_does_not(fault: Fault) -> None:
+async def test_an_addition_to_a_store_that_fails_happens_or_does_not(fault: Fault) -> None:
     async def attempt(at: int) -> bool:
         """Add a message while the call of the store with this number fails. Return whether there was such a call."""
         store = Memory()
@@ -153,10 +150,7 @@ def test_an_addition_to_a_store_that_fails_happens_or_does_not(fault: Fault) -> 
             assert await search(service, "after") == ["after"]
         return reached
 
-    async def run() -> None:
-        at = 1
-        while await attempt(at):
-            at += 1
-        assert at > 1
-
-    asyncio.run(run())
+    at = 1
+    while await attempt(at):
+        at += 1
+    assert at > 1

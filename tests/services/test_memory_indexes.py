@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.servers.postgres import PostgresServer
 from tests.support.services.memory_contract import WORDS, found_by_reading, said, texts_of
 from tests.support.stores import MinimalStore, OneCondition
@@ -49,7 +48,6 @@ def some_texts(count: int, seed: int = 1) -> list[str]:
 # Agreement
 
 
-@in_event_loop
 async def test_all_indexes_rank_as_a_scan_does(tmp_path: Path, postgres_server: PostgresServer) -> None:
     texts = some_texts(70)
     with (
@@ -78,7 +76,6 @@ def texts_of_places(memories: Memories, places: Any) -> list[str]:
     return [data["content"][0]["text"] for _, data in memories.read(places)]
 
 
-@in_event_loop
 async def test_a_search_reads_what_it_finds_and_not_all() -> None:
     cost: dict[int, list[int]] = {}
     for size in (60, 1200):
@@ -101,7 +98,6 @@ async def test_a_search_reads_what_it_finds_and_not_all() -> None:
     assert all(large < 6 * small for small, large in zip(cost[60], cost[1200], strict=True)), cost
 
 
-@in_event_loop
 async def test_an_addition_costs_its_messages_and_one_batch(tmp_path: Path) -> None:
     for store in (Counting(Memory()), Counting(Disk(tmp_path / "store"))):
         written, trips = [], []
@@ -121,7 +117,6 @@ async def test_an_addition_costs_its_messages_and_one_batch(tmp_path: Path) -> N
         store.close()
 
 
-@in_event_loop
 async def test_ten_thousand_keywords_are_looked_up_and_not_tried() -> None:
     keywords = frozenset(f"k{number}" for number in range(10_000))
     matches = matcher(keywords)
@@ -188,35 +183,29 @@ def forget_a_message(file: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [damage_header, truncate, empty, remove, make_newer, drop_a_table, forget_a_message])
-def test_a_file_that_is_not_as_it_should_be_is_made_anew(disk: Disk, harm: Callable[[Path], None]) -> None:
-    async def run() -> None:
-        async with MemoryService.over(disk) as service:
-            await filled(service, ["red apple", "green apple", "red rust"])
-            assert await search(service, "red") == ["red apple", "red rust"]
-            file = index_file(disk)
-            assert stat.S_IMODE(file.stat().st_mode) == 0o600
-            harm(file)
-            assert await search(service, "red") == ["red apple", "red rust"]
-            assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
-            with sqlite3.connect(index_file(disk)) as connection:
-                assert connection.execute("SELECT head FROM state").fetchone() == (head_of(memories_of(service)),)
-                assert connection.execute("SELECT count(*) FROM places").fetchone() == (3,)
-            connection.close()
-
-    asyncio.run(run())
+async def test_a_file_that_is_not_as_it_should_be_is_made_anew(disk: Disk, harm: Callable[[Path], None]) -> None:
+    async with MemoryService.over(disk) as service:
+        await filled(service, ["red apple", "green apple", "red rust"])
+        assert await search(service, "red") == ["red apple", "red rust"]
+        file = index_file(disk)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        harm(file)
+        assert await search(service, "red") == ["red apple", "red rust"]
+        assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
+        with sqlite3.connect(index_file(disk)) as connection:
+            assert connection.execute("SELECT head FROM state").fetchone() == (head_of(memories_of(service)),)
+            assert connection.execute("SELECT count(*) FROM places").fetchone() == (3,)
+        connection.close()
 
 
-def test_a_file_that_cannot_be_made_leaves_the_search_as_it_is(disk: Disk) -> None:
-    async def run() -> None:
-        derived(disk).write_text("no folder")
-        async with MemoryService.over(disk) as service:
-            await filled(service, ["red apple", "green apple"])
-            assert await search(service, "red") == ["red apple"]
-            assert await search(service, "red", **RANKED) == ["red apple"]
-            await service.delete_memory("u", "s0")
-            assert await search(service, "apple") == ["green apple"]
-
-    asyncio.run(run())
+async def test_a_file_that_cannot_be_made_leaves_the_search_as_it_is(disk: Disk) -> None:
+    derived(disk).write_text("no folder")
+    async with MemoryService.over(disk) as service:
+        await filled(service, ["red apple", "green apple"])
+        assert await search(service, "red") == ["red apple"]
+        assert await search(service, "red", **RANKED) == ["red apple"]
+        await service.delete_memory("u", "s0")
+        assert await search(service, "apple") == ["green apple"]
 
 
 @pytest.mark.parametrize("kind", ["Memory", "Disk", "Postgres"])
@@ -260,7 +249,6 @@ def test_undo_fork_and_merge_take_the_index_along(kind: str, tmp_path: Path, req
     store.close()
 
 
-@in_event_loop
 async def test_an_index_in_the_state_that_lacks_a_message_is_not_asked_and_mended() -> None:
     async with MemoryService.over(Memory()) as service:
         texts = [f"apple {number}" for number in range(20)]
@@ -285,7 +273,6 @@ def memories_of(service: VersionedMemoryService) -> Memories:
     return Memories(service.repository, branch, service.repository.branches[branch])
 
 
-@in_event_loop
 async def test_segments_are_few() -> None:
     async with MemoryService.over(Memory()) as service:
         for number in range(150):
@@ -314,63 +301,55 @@ def traces(content: bytes) -> bool:
 
 
 @pytest.mark.parametrize("call", ["session", "user", "all", "purge", "purge of the branch", "delete_user"])
-def test_nothing_that_is_deleted_stays_in_the_index_of_a_disk(disk: Disk, call: str) -> None:
-    async def run() -> None:
-        async with MemoryService.over(disk) as service:
-            for number in range(30):
-                await service.add_memory("u", [said(f"{SECRET} {number}")], "secret")
-                await service.add_memory("u", [said(f"apple {number}")], "other")
-            await service.add_memory("v", [said("apple of v")])
-            for user in ("u", "v"):
-                await search(service, f"{SECRET} apple", user=user)
-            assert traces(bytes_under(derived(disk)))
-            if call == "session":
-                await service.delete_memory("u", "secret")
-            elif call == "user":
-                await service.delete_memory("u")
-            elif call == "all":
-                await service.clear_all_memory()
-            elif call == "purge":
-                service.repository.purge("@messages.@secret")
-            elif call == "purge of the branch":
-                service.repository.gc()  # so that it is erased at its own cost
-                files = len(list(derived(disk).iterdir()))
-                service.repository.purge(branches=service.branch("u"))
-                assert len(list(derived(disk).iterdir())) == files - 1, "the index of another user stays"
-            else:
-                report = await service.delete_user("u")
-                assert report.branches == (service.branch("u"),)
-            assert not traces(bytes_under(derived(disk)))
-            assert await search(service, SECRET) == []
-            assert await search(service, SECRET, **RANKED) == []
-            left = 30 if call in {"session", "purge"} else 0
-            assert len(await search(service, "apple")) == left
-            assert await search(service, "apple", user="v") == ([] if call == "all" else ["apple of v"])
-            assert not traces(bytes_under(derived(disk)))
-            if call == "delete_user":
-                assert not traces(bytes_under(disk.path))
-
-    asyncio.run(run())
-
-
-def test_a_deleted_session_leaves_an_index_in_the_state() -> None:
-    async def run() -> None:
-        async with MemoryService.over(Memory()) as service:
-            for number in range(30):
-                await service.add_memory("u", [said(f"{SECRET} {number}")], "secret")
-                await service.add_memory("u", [said(f"apple {number}")], "other")
+async def test_nothing_that_is_deleted_stays_in_the_index_of_a_disk(disk: Disk, call: str) -> None:
+    async with MemoryService.over(disk) as service:
+        for number in range(30):
+            await service.add_memory("u", [said(f"{SECRET} {number}")], "secret")
+            await service.add_memory("u", [said(f"apple {number}")], "other")
+        await service.add_memory("v", [said("apple of v")])
+        for user in ("u", "v"):
+            await search(service, f"{SECRET} apple", user=user)
+        assert traces(bytes_under(derived(disk)))
+        if call == "session":
             await service.delete_memory("u", "secret")
-            assert SECRET.casefold() not in str(
-                service.repository.snapshot(service.branch("u")).namespace(SEGMENTS).copy()
-            )
-            assert len(await search(service, "apple", **RANKED)) == 30
-            await service.delete_memory("u", "other")
-            assert memories_of(service).keys((SEGMENTS,)) == []
+        elif call == "user":
+            await service.delete_memory("u")
+        elif call == "all":
+            await service.clear_all_memory()
+        elif call == "purge":
+            service.repository.purge("@messages.@secret")
+        elif call == "purge of the branch":
+            service.repository.gc()  # so that it is erased at its own cost
+            files = len(list(derived(disk).iterdir()))
+            service.repository.purge(branches=service.branch("u"))
+            assert len(list(derived(disk).iterdir())) == files - 1, "the index of another user stays"
+        else:
+            report = await service.delete_user("u")
+            assert report.branches == (service.branch("u"),)
+        assert not traces(bytes_under(derived(disk)))
+        assert await search(service, SECRET) == []
+        assert await search(service, SECRET, **RANKED) == []
+        left = 30 if call in {"session", "purge"} else 0
+        assert len(await search(service, "apple")) == left
+        assert await search(service, "apple", user="v") == ([] if call == "all" else ["apple of v"])
+        assert not traces(bytes_under(derived(disk)))
+        if call == "delete_user":
+            assert not traces(bytes_under(disk.path))
 
-    asyncio.run(run())
+
+async def test_a_deleted_session_leaves_an_index_in_the_state() -> None:
+    async with MemoryService.over(Memory()) as service:
+        for number in range(30):
+            await service.add_memory("u", [said(f"{SECRET} {number}")], "secret")
+            await service.add_memory("u", [said(f"apple {number}")], "other")
+        await service.delete_memory("u", "secret")
+        assert SECRET.casefold() not in str(service.repository.snapshot(service.branch("u")).namespace(SEGMENTS).copy())
+        assert len(await search(service, "apple", **RANKED)) == 30
+        await service.delete_memory("u", "other")
+        assert memories_of(service).keys((SEGMENTS,)) == []
 
 
-def test_nothing_that_is_deleted_stays_in_the_tables_of_postgres(postgres_server: PostgresServer) -> None:
+async def test_nothing_that_is_deleted_stays_in_the_tables_of_postgres(postgres_server: PostgresServer) -> None:
     schema = postgres_server.fresh_schema()
 
     def rows() -> int:
@@ -379,32 +358,28 @@ def test_nothing_that_is_deleted_stays_in_the_tables_of_postgres(postgres_server
             assert found is not None
             return int(found[0])
 
-    async def run() -> None:
-        with Postgres(postgres_server.url, schema=schema) as store:
-            async with MemoryService.over(store) as service:
-                await filled(service, ["red apple", "green apple", "blue apple"])
-                await filled(service, ["red apple"], user="v")
-                for user in ("u", "v"):
-                    await search(service, "apple", user=user)
-                assert rows() == 4
-                await service.delete_memory("u", "s0")
-                assert rows() == 1
-                assert await search(service, "apple") == ["green apple", "blue apple"]
-                await service.delete_memory("u")
-                assert rows() == 1
-                with Versioned(service.repository, branch="another") as another:
-                    another["x"] = 1
-                    another.commit()
-                service.repository.gc()  # so that branches are erased at their own cost
-                service.repository.purge(branches="another")
-                assert rows() == 1
-                service.repository.purge(branches=service.branch("v"))
-                assert rows() == 0
-
-    asyncio.run(run())
+    with Postgres(postgres_server.url, schema=schema) as store:
+        async with MemoryService.over(store) as service:
+            await filled(service, ["red apple", "green apple", "blue apple"])
+            await filled(service, ["red apple"], user="v")
+            for user in ("u", "v"):
+                await search(service, "apple", user=user)
+            assert rows() == 4
+            await service.delete_memory("u", "s0")
+            assert rows() == 1
+            assert await search(service, "apple") == ["green apple", "blue apple"]
+            await service.delete_memory("u")
+            assert rows() == 1
+            with Versioned(service.repository, branch="another") as another:
+                another["x"] = 1
+                another.commit()
+            service.repository.gc()  # so that branches are erased at their own cost
+            service.repository.purge(branches="another")
+            assert rows() == 1
+            service.repository.purge(branches=service.branch("v"))
+            assert rows() == 0
 
 
-@in_event_loop
 async def test_an_encrypted_store_has_nothing_in_the_clear(tmp_path: Path) -> None:
     with Disk(tmp_path / "store") as disk:
         store = Encrypted(disk, b"k" * 32)
@@ -417,7 +392,6 @@ async def test_an_encrypted_store_has_nothing_in_the_clear(tmp_path: Path) -> No
         assert not traces(bytes_under(disk.path))
 
 
-@in_event_loop
 async def test_users_do_not_show_in_each_others_ranking_or_files(disk: Disk) -> None:
     async with MemoryService.over(disk) as service:
         texts = ["red apple", "apple apple pear", "pear"]
@@ -434,58 +408,49 @@ async def test_users_do_not_show_in_each_others_ranking_or_files(disk: Disk) -> 
 # Rights
 
 
-def test_a_store_for_reading_only_is_searched_and_not_written(disk: Disk) -> None:
-    async def run() -> None:
-        async with MemoryService.over(disk) as service:
-            await filled(service, ["red apple", "green apple"])
-        with Disk(disk.path, read_only=True) as reader:
-            assert isinstance(index_of(reader), InState)
-            async with MemoryService.over(reader) as service:
-                assert await search(service, "red") == ["red apple"]
-                assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
-        assert not derived(disk).exists()
-
-    asyncio.run(run())
+async def test_a_store_for_reading_only_is_searched_and_not_written(disk: Disk) -> None:
+    async with MemoryService.over(disk) as service:
+        await filled(service, ["red apple", "green apple"])
+    with Disk(disk.path, read_only=True) as reader:
+        assert isinstance(index_of(reader), InState)
+        async with MemoryService.over(reader) as service:
+            assert await search(service, "red") == ["red apple"]
+            assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
+    assert not derived(disk).exists()
 
 
 @pytest.mark.parametrize("kind", [OneCondition, MinimalStore])
-def test_a_store_that_promises_little(kind: type[KVStore]) -> None:
-    async def run() -> None:
-        async with MemoryService.over(kind()) as service:
-            for number in range(20):
-                await service.add_memory("u", [said(f"apple {number}")], f"s{number % 3}")
-            await service.delete_memory("u", "s1")
-            assert len(await search(service, "apple")) == len(await search(service, "apple", **RANKED)) == 13
-            await service.clear_all_memory()
-            assert await service.list_memory("u") == []
-
-    asyncio.run(run())
+async def test_a_store_that_promises_little(kind: type[KVStore]) -> None:
+    async with MemoryService.over(kind()) as service:
+        for number in range(20):
+            await service.add_memory("u", [said(f"apple {number}")], f"s{number % 3}")
+        await service.delete_memory("u", "s1")
+        assert len(await search(service, "apple")) == len(await search(service, "apple", **RANKED)) == 13
+        await service.clear_all_memory()
+        assert await service.list_memory("u") == []
 
 
 @pytest.mark.parametrize("kind", ["Memory", "Disk"])
-def test_a_process_that_does_not_know_of_a_purge_adds_all_the_same(kind: str, tmp_path: Path) -> None:
+async def test_a_process_that_does_not_know_of_a_purge_adds_all_the_same(kind: str, tmp_path: Path) -> None:
     store: KVStore = Memory() if kind == "Memory" else Disk(tmp_path / "store")
 
-    async def run() -> None:
-        async with MemoryService.over(store) as one, MemoryService.over(store) as other:
-            for number in range(20):
-                await one.add_memory("u", [said(f"{SECRET} {number}")], "secret")
-                await other.add_memory("u", [said(f"apple {number}")], "other")
-            await one.delete_user("u")
-            await other.add_memory("u", [said("new apple")])
-            assert await search(one, "apple") == await search(other, f"apple {SECRET}", **RANKED) == ["new apple"]
-            await one.add_memory("u", [said("apple two")])
-            one.repository.purge("@messages.@default", "@words")
-            await other.add_memory("u", [said("apple three")])
-            await other.add_memory("u", [said("apple four")])
-            assert await search(one, "apple", top_k=2) == ["apple three", "apple four"]
-            assert (await search(one, "apple", **RANKED))[:2] == ["apple four", "apple three"]
-
-    asyncio.run(run())
+    async with MemoryService.over(store) as one, MemoryService.over(store) as other:
+        for number in range(20):
+            await one.add_memory("u", [said(f"{SECRET} {number}")], "secret")
+            await other.add_memory("u", [said(f"apple {number}")], "other")
+        await one.delete_user("u")
+        await other.add_memory("u", [said("new apple")])
+        assert await search(one, "apple") == await search(other, f"apple {SECRET}", **RANKED) == ["new apple"]
+        await one.add_memory("u", [said("apple two")])
+        one.repository.purge("@messages.@default", "@words")
+        await other.add_memory("u", [said("apple three")])
+        await other.add_memory("u", [said("apple four")])
+        assert await search(one, "apple", top_k=2) == ["apple three", "apple four"]
+        assert (await search(one, "apple", **RANKED))[:2] == ["apple four", "apple three"]
     store.close()
 
 
-def test_a_role_that_may_not_make_tables_searches_by_reading(postgres_server: PostgresServer) -> None:
+async def test_a_role_that_may_not_make_tables_searches_by_reading(postgres_server: PostgresServer) -> None:
     schema = postgres_server.fresh_schema()
     Postgres(postgres_server.url, schema=schema).close()
     role = f"r_{schema}"
@@ -497,13 +462,10 @@ def test_a_role_that_may_not_make_tables_searches_by_reading(postgres_server: Po
         ):
             connection.execute(sql.encode())
 
-    async def run() -> None:
-        with Postgres(postgres_server.url_of(user=role), schema=schema) as store:
-            async with MemoryService.over(store) as service:
-                await filled(service, ["red apple", "green apple"])
-                assert await search(service, "red") == ["red apple"]
-                assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
-                await service.delete_memory("u", "s0")
-                assert await search(service, "apple", **RANKED) == ["green apple"]
-
-    asyncio.run(run())
+    with Postgres(postgres_server.url_of(user=role), schema=schema) as store:
+        async with MemoryService.over(store) as service:
+            await filled(service, ["red apple", "green apple"])
+            assert await search(service, "red") == ["red apple"]
+            assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
+            await service.delete_memory("u", "s0")
+            assert await search(service, "apple", **RANKED) == ["green apple"]

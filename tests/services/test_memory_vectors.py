@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.services.memory_contract import said, texts_of
 from versioned_state import Disk, Memory
 from versioned_state.errors import EmbedderError, InvalidArgumentError
@@ -84,38 +83,34 @@ def kept(service: VersionedMemoryService, embedder: str) -> int:
 
 @pytest.mark.parametrize("library", ["numpy", "none"])
 @pytest.mark.parametrize("embedder", [Letters(), AsyncLetters()])
-def test_the_nearest_come_first(embedder: Letters, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_nearest_come_first(embedder: Letters, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if library == "none":
         monkeypatch.setattr(vectors, "_numpy", lambda: None)
 
-    async def run() -> None:
-        assert isinstance(embedder, Embedder)
-        async with MemoryService.over(Memory(), embedder=embedder) as service:
-            for number, text in enumerate(TEXTS):
-                await service.add_memory("u", [said(text)], f"s{number % 2}")
-            embedder.seen.clear()
-            assert await nearest(service, "bananas") == ["banana", "bandana", "a cab", "xyz", "zzz"]
-            assert await nearest(service, "banana", top_k=1) == ["banana"]
-            assert await nearest(service, "zy", top_k=2) == ["xyz", "zzz"]
-            assert (
-                await nearest(service, "banana", top_k=0)
-                == await nearest(service, "  ")
-                == await nearest(service, "123")
-                == []
-            )
-            # each message was embedded once, when it was added
-            assert embedder.seen == ["bananas", "banana", "zy", "123"]
-            await service.add_memory("u", [said("ananab")])
-            assert await nearest(service, "banana", top_k=2) == ["ananab", "banana"]
-            await service.delete_memory("u", "s0")
-            assert await nearest(service, "banana", top_k=2) == ["ananab", "bandana"]
-            await service.delete_memory("u")
-            assert await nearest(service, "banana") == []
-
-    asyncio.run(run())
+    assert isinstance(embedder, Embedder)
+    async with MemoryService.over(Memory(), embedder=embedder) as service:
+        for number, text in enumerate(TEXTS):
+            await service.add_memory("u", [said(text)], f"s{number % 2}")
+        embedder.seen.clear()
+        assert await nearest(service, "bananas") == ["banana", "bandana", "a cab", "xyz", "zzz"]
+        assert await nearest(service, "banana", top_k=1) == ["banana"]
+        assert await nearest(service, "zy", top_k=2) == ["xyz", "zzz"]
+        assert (
+            await nearest(service, "banana", top_k=0)
+            == await nearest(service, "  ")
+            == await nearest(service, "123")
+            == []
+        )
+        # each message was embedded once, when it was added
+        assert embedder.seen == ["bananas", "banana", "zy", "123"]
+        await service.add_memory("u", [said("ananab")])
+        assert await nearest(service, "banana", top_k=2) == ["ananab", "banana"]
+        await service.delete_memory("u", "s0")
+        assert await nearest(service, "banana", top_k=2) == ["ananab", "bandana"]
+        await service.delete_memory("u")
+        assert await nearest(service, "banana") == []
 
 
-@in_event_loop
 async def test_ten_are_found_if_no_number_is_given() -> None:
     async with InMemoryMemoryService(embedder=Letters()) as service:
         await service.add_memory("u", [said("a" * (number + 1)) for number in range(15)])
@@ -123,7 +118,6 @@ async def test_ten_are_found_if_no_number_is_given() -> None:
         assert len(await nearest(service, "a", top_k=100)) == 15
 
 
-@in_event_loop
 async def test_vectors_are_computed_once_and_outlive_the_process(tmp_path: Path) -> None:
     path = tmp_path / "store"
     async with MemoryService.over(path, embedder=Letters()) as service:
@@ -135,7 +129,6 @@ async def test_vectors_are_computed_once_and_outlive_the_process(tmp_path: Path)
         assert kept(service, "letters-1") == len(TEXTS)
 
 
-@in_event_loop
 async def test_another_embedder_embeds_all_anew() -> None:
     store = Memory()
     async with MemoryService.over(store, embedder=Letters("old")) as service:
@@ -165,28 +158,24 @@ async def test_another_embedder_embeds_all_anew() -> None:
         7,
     ],
 )
-def test_an_embedder_that_fails_costs_no_message(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_embedder_that_fails_costs_no_message(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     embedder = Failing(answer)
 
-    async def run() -> None:
-        async with MemoryService.over(Memory(), embedder=embedder) as service:
-            with caplog.at_level(logging.WARNING, "versioned_state.services.memory"):
-                await service.add_memory("u", [said("a private apple")])
-            assert [record.message for record in caplog.records] == [
-                "the embedder failed: messages are added without vectors"
-            ]
-            assert "private" not in str(vars(caplog.records[0]))
-            assert texts_of(await service.search_memory("u", [said("apple")])) == ["a private apple"]
-            with pytest.raises(EmbedderError, match="letters-1") as caught:
-                await nearest(service, "apple")
-            assert caught.value.embedder == "letters-1"
-            embedder.answer = None  # it works again
-            assert await nearest(service, "apple") == ["a private apple"]
-
-    asyncio.run(run())
+    async with MemoryService.over(Memory(), embedder=embedder) as service:
+        with caplog.at_level(logging.WARNING, "versioned_state.services.memory"):
+            await service.add_memory("u", [said("a private apple")])
+        assert [record.message for record in caplog.records] == [
+            "the embedder failed: messages are added without vectors"
+        ]
+        assert "private" not in str(vars(caplog.records[0]))
+        assert texts_of(await service.search_memory("u", [said("apple")])) == ["a private apple"]
+        with pytest.raises(EmbedderError, match="letters-1") as caught:
+            await nearest(service, "apple")
+        assert caught.value.embedder == "letters-1"
+        embedder.answer = None  # it works again
+        assert await nearest(service, "apple") == ["a private apple"]
 
 
-@in_event_loop
 async def test_a_service_without_an_embedder_says_so() -> None:
     async with InMemoryMemoryService() as service:
         await service.add_memory("u", [said("apple")])
@@ -196,7 +185,6 @@ async def test_a_service_without_an_embedder_says_so() -> None:
         InMemoryMemoryService(embedder="model")
 
 
-@in_event_loop
 async def test_messages_of_before_there_was_an_embedder_get_their_vectors() -> None:
     store = Memory()
     async with MemoryService.over(store) as service:
@@ -214,7 +202,6 @@ async def test_messages_of_before_there_was_an_embedder_get_their_vectors() -> N
         await each.stop()
 
 
-@in_event_loop
 async def test_a_search_reads_the_new_vectors_only(tmp_path: Path) -> None:
     store = Counting(Disk(tmp_path / "store"))
     async with MemoryService.over(store, embedder=Letters()) as service:
@@ -230,7 +217,6 @@ async def test_a_search_reads_the_new_vectors_only(tmp_path: Path) -> None:
     store.close()
 
 
-@in_event_loop
 async def test_a_model_of_another_dimension_embeds_all_anew() -> None:
     store = Memory()
     async with MemoryService.over(store, embedder=Letters()) as service:
@@ -242,7 +228,6 @@ async def test_a_model_of_another_dimension_embeds_all_anew() -> None:
         assert kept(service, "letters-1") == 0
 
 
-@in_event_loop
 async def test_only_so_many_vectors_stay_in_memory() -> None:
     known = vectors.Vectors(20_000)
     async with InMemoryMemoryService(embedder=Letters()) as service:
@@ -255,7 +240,6 @@ async def test_only_so_many_vectors_stay_in_memory() -> None:
         assert 1 < len(known._users) < 6
 
 
-@in_event_loop
 async def test_scores_fall() -> None:
     async with InMemoryMemoryService(embedder=Letters()) as service:
         await service.add_memory("u", [said("ab" * number + "c" * (9 - number)) for number in range(10)])

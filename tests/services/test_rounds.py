@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.store import ObjectStore, Staging
@@ -172,7 +171,6 @@ def test_older_rounds_that_do_not_read_are_corrupt(entry: tuple[bytes, bytes]) -
 # In the service
 
 
-@in_event_loop
 async def test_saves_under_uneven_numbers_cost_the_same_however_many_there_are() -> None:
     costs = []
     for rounds in (60, 600):
@@ -199,7 +197,6 @@ async def test_saves_under_uneven_numbers_cost_the_same_however_many_there_are()
     assert many_trips <= few_trips + 14
 
 
-@in_event_loop
 async def test_a_session_of_uneven_numbers_takes_all_of_gits_verbs() -> None:
     async with InMemoryStateService() as service:
         repository, branch, numbers = service.repository, service.branch("u"), uneven(60)
@@ -239,7 +236,6 @@ async def test_a_session_of_uneven_numbers_takes_all_of_gits_verbs() -> None:
         assert await service.list_rounds("u", "fork") == sorted([*numbers[:20], numbers[19] + 1])
 
 
-@in_event_loop
 async def test_a_handle_that_commits_beside_saves_under_uneven_numbers_keeps_them() -> None:
     async with InMemoryStateService() as service:
         await service.save_state("u", {"n": 0}, round_id=0)
@@ -251,7 +247,6 @@ async def test_a_handle_that_commits_beside_saves_under_uneven_numbers_keeps_the
             assert await service.list_rounds("u") == [0, *uneven(30)]
 
 
-@in_event_loop
 async def test_gc_and_fsck_see_the_tree_of_the_rounds() -> None:
     store = Memory()
     async with StateService.over(store) as service:

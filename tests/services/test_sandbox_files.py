@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.processes import fork, join
 from versioned_state import Disk, Memory
 from versioned_state.agents.workspace import files_of
@@ -58,7 +57,6 @@ async def saved(*rounds: dict[str, str]) -> tuple[VersionedStateService, Sandbox
     return states, service, files
 
 
-@in_event_loop
 async def test_a_round_has_the_state_and_the_files_in_one_commit():
     states = InMemoryStateService()
     service = SandboxService(states)
@@ -80,7 +78,6 @@ async def test_a_round_has_the_state_and_the_files_in_one_commit():
     await service.stop()
 
 
-@in_event_loop
 async def test_a_round_of_the_state_and_of_the_files_belong_together():
     states, service, files = await saved({"a": "1", "old": "1"}, {"a": "2", "new": "2"}, {"a": "3"})
     for number in (1, 3, 2):
@@ -95,7 +92,6 @@ async def test_a_round_of_the_state_and_of_the_files_belong_together():
     await service.stop()
 
 
-@in_event_loop
 async def test_the_latest_round_is_the_highest_one_for_files_too():
     states = InMemoryStateService()
     service = SandboxService(states)
@@ -112,7 +108,6 @@ async def test_the_latest_round_is_the_highest_one_for_files_too():
     await service.stop()
 
 
-@in_event_loop
 async def test_work_that_no_round_has_is_not_overwritten_unless_asked():
     _, service, files = await saved({"a": "1"}, {"a": "2"})
     files.write_file("a", "mine")
@@ -127,7 +122,6 @@ async def test_work_that_no_round_has_is_not_overwritten_unless_asked():
     await service.stop()
 
 
-@in_event_loop
 async def test_a_new_process_has_the_files_of_the_latest_round(tmp_path: Path):
     states = StateService.over(Disk(tmp_path / "store"))
     async with states, SandboxService(states) as service:
@@ -157,7 +151,6 @@ async def test_a_new_process_has_the_files_of_the_latest_round(tmp_path: Path):
 # Two processes on one session: two services over one store
 
 
-@in_event_loop
 async def test_saves_of_two_processes_keep_the_files_of_both():
     store = Memory()
     states = [StateService.over(store), StateService.over(store)]
@@ -176,39 +169,34 @@ async def test_saves_of_two_processes_keep_the_files_of_both():
 
 
 @pytest.mark.parametrize("call", ["restore", "keep"])
-def test_a_file_that_two_processes_changed_is_settled_by_hand(call: str):
-    @in_event_loop
-    async def run() -> None:
-        store = Memory()
-        states = [StateService.over(store), StateService.over(store)]
-        services = [SandboxService(each) for each in states]
-        one, two = (service.connect("s", "u", ["filesystem"])[0] for service in services)
-        one.write_file("a", "one")
-        two.write_file("a", "two")
-        await states[0].save_state("u", {"n": 1}, "s")
-        for _ in range(2):
-            with pytest.raises(DirtyWorkspaceError) as caught:
-                await states[1].save_state("u", {"n": 2}, "s")
-            assert caught.value.files == ("a",)
-            assert "sandbox_service.keep" in caught.value.hint
-        assert texts(two) == {"a": "two"}
-        assert await states[1].export_state("u", "s") == {"n": 1}
+async def test_a_file_that_two_processes_changed_is_settled_by_hand(call: str):
+    store = Memory()
+    states = [StateService.over(store), StateService.over(store)]
+    services = [SandboxService(each) for each in states]
+    one, two = (service.connect("s", "u", ["filesystem"])[0] for service in services)
+    one.write_file("a", "one")
+    two.write_file("a", "two")
+    await states[0].save_state("u", {"n": 1}, "s")
+    for _ in range(2):
+        with pytest.raises(DirtyWorkspaceError) as caught:
+            await states[1].save_state("u", {"n": 2}, "s")
+        assert caught.value.files == ("a",)
+        assert "sandbox_service.keep" in caught.value.hint
+    assert texts(two) == {"a": "two"}
+    assert await states[1].export_state("u", "s") == {"n": 1}
 
-        kept = call == "keep"
-        await (services[1].keep("s", "u") if kept else services[1].restore("s", "u", overwrite=True))
-        assert await states[1].save_state("u", {"n": 2}, "s") == 2
-        assert texts(two) == {"a": "two" if kept else "one"}
-        assert files_in(states[0], "u", "s") == {"a": b"two" if kept else b"one"}
-        for service in services:
-            await service.stop()
-
-    run()
+    kept = call == "keep"
+    await (services[1].keep("s", "u") if kept else services[1].restore("s", "u", overwrite=True))
+    assert await states[1].save_state("u", {"n": 2}, "s") == 2
+    assert texts(two) == {"a": "two" if kept else "one"}
+    assert files_in(states[0], "u", "s") == {"a": b"two" if kept else b"one"}
+    for service in services:
+        await service.stop()
 
 
 # Sessions and their end
 
 
-@in_event_loop
 async def test_sessions_without_sandboxes_and_users_have_no_files():
     states = InMemoryStateService()
     service = SandboxService(states)
@@ -228,7 +216,6 @@ async def test_sessions_without_sandboxes_and_users_have_no_files():
     await service.stop()
 
 
-@in_event_loop
 async def test_files_stay_in_the_state_when_the_sandboxes_are_released():
     states, service, files = await saved({"a": "1"})
     files.write_file("a", "never saved")
@@ -238,7 +225,6 @@ async def test_files_stay_in_the_state_when_the_sandboxes_are_released():
     assert await states.export_state("u", "s") == {"number": 2}
 
 
-@in_event_loop
 async def test_restore_without_a_sandbox_makes_the_folder_for_the_next_connect():
     _, service, _ = await saved({"a": "1"}, {"a": "2"})
     service.release("s", "u")
@@ -250,7 +236,6 @@ async def test_restore_without_a_sandbox_makes_the_folder_for_the_next_connect()
     assert not folder.parent.exists()
 
 
-@in_event_loop
 async def test_a_round_that_is_not_there_is_an_error_and_leaves_the_files():
     _, service, files = await saved({"a": "1"})
     files.write_file("b", "never saved")
@@ -263,7 +248,6 @@ async def test_a_round_that_is_not_there_is_an_error_and_leaves_the_files():
     await service.stop()
 
 
-@in_event_loop
 async def test_a_session_that_was_deleted_begins_anew_with_the_files_of_the_folder():
     states, service, files = await saved({"a": "1"})
     await states.delete_state("u", "s")
@@ -274,7 +258,6 @@ async def test_a_session_that_was_deleted_begins_anew_with_the_files_of_the_fold
     await service.stop()
 
 
-@in_event_loop
 async def test_deleted_rounds_and_undo():
     states, service, _ = await saved({"a": "1"}, {"a": "2"})
     await states.delete_state("u", "s", 2)
@@ -284,7 +267,6 @@ async def test_deleted_rounds_and_undo():
     await service.stop()
 
 
-@in_event_loop
 async def test_a_key_of_the_state_that_is_that_of_the_files():
     states = InMemoryStateService()
     service = SandboxService(states)
@@ -301,7 +283,6 @@ async def test_a_key_of_the_state_that_is_that_of_the_files():
     await service.stop()
 
 
-@in_event_loop
 async def test_a_save_costs_the_changed_files_and_not_those_that_are_there():
     requests = []
     for count in (10, 300):
@@ -327,7 +308,6 @@ async def test_a_save_costs_the_changed_files_and_not_those_that_are_there():
 # What can be saved
 
 
-@in_event_loop
 async def test_the_size_of_the_files_is_bounded():
     states = InMemoryStateService()
     service = SandboxService(states, max_folder_bytes=100_000)
@@ -360,7 +340,6 @@ open("kept", "w").write("kept")
 """
 
 
-@in_event_loop
 async def test_whatever_code_leaves_in_the_folder_a_save_ends_and_takes_no_file_outside():
     states = InMemoryStateService()
     service = SandboxService(states)
@@ -377,7 +356,6 @@ async def test_whatever_code_leaves_in_the_folder_a_save_ends_and_takes_no_file_
     await service.stop()
 
 
-@in_event_loop
 async def test_folders_within_folders_beyond_the_limit_are_a_typed_error_and_the_rest_goes_on():
     states = InMemoryStateService()
     service = SandboxService(states)
@@ -393,7 +371,6 @@ async def test_folders_within_folders_beyond_the_limit_are_a_typed_error_and_the
 # Side by side
 
 
-@in_event_loop
 async def test_writes_while_the_session_is_saved_are_whole():
     """A save takes new files of a filesystem sandbox, which it must not take for those of a killed process."""
     states, service, files = await saved({"a": "0"})
@@ -423,7 +400,6 @@ async def test_writes_while_the_session_is_saved_are_whole():
     await service.stop()
 
 
-@in_event_loop
 async def test_a_release_during_saves_never_saves_half_a_folder():
     states = InMemoryStateService()
     service = SandboxService(states)
@@ -446,7 +422,6 @@ async def test_a_release_during_saves_never_saves_half_a_folder():
     await service.stop()
 
 
-@in_event_loop
 async def test_a_fork_saves_without_the_sandboxes_of_its_parent(tmp_path: Path):
     states = StateService.over(str(tmp_path / "store"))
     await states.start()
@@ -471,7 +446,6 @@ async def test_a_fork_saves_without_the_sandboxes_of_its_parent(tmp_path: Path):
     await states.stop()
 
 
-@in_event_loop
 async def test_a_restore_that_is_cancelled_is_done_or_not():
     _, service, files = await saved(
         {f"f{number}": "1" for number in range(50)}, {f"f{number}": "2" for number in range(50)}
@@ -491,7 +465,6 @@ async def test_a_restore_that_is_cancelled_is_done_or_not():
 # Beginning and end
 
 
-@in_event_loop
 async def test_a_state_service_that_is_not_started_is_said(tmp_path: Path):
     states = StateService.over(str(tmp_path / "store"))
     service = SandboxService(states)
@@ -510,7 +483,6 @@ async def test_a_state_service_that_is_not_started_is_said(tmp_path: Path):
             SandboxService(wrong)  # type: ignore[arg-type]
 
 
-@in_event_loop
 async def test_files_that_no_save_could_take_are_not_written():
     states, service, files = await saved({"a": "1"})
     for call in (lambda path: files.write_file(f"{path}/f", "x"), files.create_directory):
@@ -538,7 +510,6 @@ class Failing(Wrapper):
         return super().get(key)
 
 
-@in_event_loop
 async def test_a_connect_while_the_store_is_away_leaves_nothing():
     store = Failing(Memory())
     states = StateService.over(store)

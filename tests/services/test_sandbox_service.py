@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.processes import fork, join
 from tests.support.sandboxes import LEAVE_BEHIND, mark, marked, open_files
 from versioned_state import sandbox as sandboxes
@@ -148,7 +147,6 @@ def test_released_sandboxes_are_closed_with_their_processes_and_folder(service: 
     assert service.connect("s", "u", ["filesystem"])[0].list_directory() == []
 
 
-@in_event_loop
 async def test_stop_releases_all(plugin: type[Plugin]):
     known = mark()
     service = SandboxService()
@@ -162,7 +160,6 @@ async def test_stop_releases_all(plugin: type[Plugin]):
     assert not any(base.folder.exists() for base, _, _ in found)
 
 
-@in_event_loop
 async def test_the_life_of_the_service():
     service = SandboxService()
     assert isinstance(service, ServiceWithLifecycleManager)
@@ -284,7 +281,6 @@ def test_a_factory_that_fails_releases_those_before_it_and_none_that_was_there(
         sandboxes.unregister("gui")
 
 
-@in_event_loop
 async def test_one_that_fails_to_close_does_not_keep_the_others(plugin: type[Plugin]):
     def fails(self: Plugin) -> None:
         raise OSError("stuck")
@@ -378,7 +374,6 @@ def test_a_fork_has_sandboxes_of_its_own(service: SandboxService):
     assert base.run_ipython_cell("x") == "'of the parent'"
 
 
-@in_event_loop
 async def test_a_stop_that_is_cancelled_has_released_all(service: SandboxService):
     found = [service.connect(str(number))[0] for number in range(3)]
     for each in found:

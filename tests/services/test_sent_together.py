@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.services.together import Together
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import QuotaExceededError, SessionNotFoundError, UnserializableValueError
@@ -53,7 +52,6 @@ def once(store: Together, branch: str, before: object) -> None:
     store.before = look
 
 
-@in_event_loop
 async def test_saves_of_many_sessions_share_round_trips_and_each_is_a_round() -> None:
     store = Together(Memory())
     async with StateService.over(store) as service:
@@ -70,7 +68,6 @@ async def test_saves_of_many_sessions_share_round_trips_and_each_is_a_round() ->
     assert Repository(store).fsck().ok
 
 
-@in_event_loop
 async def test_a_session_that_has_moved_is_saved_alone_and_holds_up_no_other() -> None:
     store = Together(Memory())
     async with StateService.over(store) as service, StateService.over(store.store) as other:
@@ -94,7 +91,6 @@ async def test_a_session_that_has_moved_is_saved_alone_and_holds_up_no_other() -
         assert saved == [1 if at == 3 else 3 for at in range(SESSIONS)]  # the session that was deleted begins anew
 
 
-@in_event_loop
 async def test_a_lost_answer_concerns_one_session_and_its_round_is_there_once() -> None:
     store = Together(Memory())
     async with StateService.over(store) as service:
@@ -111,7 +107,6 @@ async def test_a_lost_answer_concerns_one_session_and_its_round_is_there_once() 
         )
 
 
-@in_event_loop
 async def test_a_quota_concerns_the_session_that_reaches_it() -> None:
     async with StateService.over(Together(Memory()), max_rounds=2) as service:
         await asyncio.gather(*(service.save_state(f"u{at}", {"n": 1}) for at in range(4)))
@@ -124,7 +119,6 @@ async def test_a_quota_concerns_the_session_that_reaches_it() -> None:
         assert await service.export_state("u0") == {"n": 2}
 
 
-@in_event_loop
 async def test_what_is_large_goes_alone_so_that_no_other_session_waits_for_it() -> None:
     store = Together(Memory())
     large: list[int] = []
@@ -150,7 +144,6 @@ async def test_what_is_large_goes_alone_so_that_no_other_session_waits_for_it() 
         assert numbers(await history.get_session("u7", "s")) == [0, 1, 2]
 
 
-@in_event_loop
 async def test_saves_beside_a_gc_at_work_are_kept() -> None:
     store = Together(Memory())
     async with StateService.over(store) as service:
@@ -164,7 +157,6 @@ async def test_saves_beside_a_gc_at_work_are_kept() -> None:
     assert Repository(store).fsck().ok
 
 
-@in_event_loop
 async def test_appends_to_many_sessions_share_round_trips_and_keep_their_order() -> None:
     store = Together(Memory())
     async with SessionHistoryService.over(store) as service:
@@ -182,7 +174,6 @@ async def test_appends_to_many_sessions_share_round_trips_and_keep_their_order()
             assert [message.id for message in kept] == [message.id for message in messages_of(sessions[at])]
 
 
-@in_event_loop
 async def test_an_append_to_a_session_that_moved_or_is_gone_concerns_no_other() -> None:
     store = Together(Memory())
     async with SessionHistoryService.over(store) as service, SessionHistoryService.over(store.store) as other:
@@ -208,7 +199,6 @@ async def test_an_append_to_a_session_that_moved_or_is_gone_concerns_no_other() 
         assert [len(session.messages) for session in sessions] == [2 if at == 7 else 3 for at in range(SESSIONS)]
 
 
-@in_event_loop
 async def test_a_lost_answer_to_an_append_leaves_its_message_once() -> None:
     store = Together(Memory())
     async with SessionHistoryService.over(store) as service:
@@ -221,7 +211,6 @@ async def test_a_lost_answer_to_an_append_leaves_its_message_once() -> None:
         assert numbers(await service.get_session("u4", "s")) == [0, 1, 2]
 
 
-@in_event_loop
 async def test_a_message_that_cannot_be_stored_concerns_its_caller() -> None:
     async with SessionHistoryService.over(Together(Memory())) as service:
         sessions = [await service.create_session(f"u{at}", "s") for at in range(4)]

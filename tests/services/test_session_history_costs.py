@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.services.gate import until
 from tests.support.services.history_contract import text, texts
 from versioned_state import Memory, Repository, Versioned, branch_name
@@ -43,7 +42,6 @@ async def counted(store: Counting, call: Awaitable[object]) -> Counts:
     return store.reset()
 
 
-@in_event_loop
 async def test_an_append_is_one_batch_of_what_is_appended() -> None:
     written = {}
     for size in (SHORT, LONG):
@@ -60,7 +58,6 @@ async def test_an_append_is_one_batch_of_what_is_appended() -> None:
     assert written[LONG] < 3 * written[SHORT] < 3_000
 
 
-@in_event_loop
 async def test_appends_that_wait_are_one_commit() -> None:
     store = await stored(SHORT)
     async with SessionHistoryService.over(store) as service:
@@ -79,7 +76,6 @@ async def test_appends_that_wait_are_one_commit() -> None:
         ]
 
 
-@in_event_loop
 async def test_the_request_of_a_stateless_server_does_not_grow_with_the_session() -> None:
     costs = {}
     for size in (SHORT, LONG):
@@ -102,7 +98,6 @@ async def test_the_request_of_a_stateless_server_does_not_grow_with_the_session(
         assert whole.bytes_written < 3_000
 
 
-@in_event_loop
 async def test_the_last_messages_are_read_together_however_large_they_are() -> None:
     store = Counting(Memory())
     async with SessionHistoryService.over(store) as service:
@@ -147,7 +142,6 @@ def test_no_call_grows_with_the_sessions(call: Callable[[Any], Awaitable[object]
     assert many.objects_read <= few.objects_read + 1
 
 
-@in_event_loop
 async def test_a_session_that_stays_open_does_not_keep_its_messages_in_memory() -> None:
     async with SessionHistoryService.over(Memory()) as service:
         session = await service.create_session("u", "s")

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from tests.support import processes, store_openers
-from tests.support.event_loop import in_event_loop
 from tests.support.services.gate import Gate, until
 from tests.support.services.history_contract import text, texts
 from versioned_state import Disk, Memory, Repository, Versioned
@@ -138,7 +137,6 @@ def test_a_cancelled_append_is_stored_with_its_session_object_or_not_at_all() ->
             return
 
 
-@in_event_loop
 async def test_an_append_that_has_begun_ends_though_its_caller_is_cancelled_and_one_that_waits_is_dropped() -> None:
     gate = Gate(Memory())
     async with SessionHistoryService.over(gate) as service:
@@ -161,7 +159,6 @@ async def test_an_append_that_has_begun_ends_though_its_caller_is_cancelled_and_
         assert texts(session) == texts(await service.get_session("u", "s")) == ["begun", "waiting 0", "waiting 2"]
 
 
-@in_event_loop
 async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_the_answer_on_health(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -187,7 +184,6 @@ async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_the_answer_on_he
         assert texts(await reading) == texts(session) == [str(n) for n in range(5)]
 
 
-@in_event_loop
 async def test_a_call_before_start_and_after_stop_says_so(tmp_path: Path) -> None:
     service = SessionHistoryService.over(f"disk:{tmp_path / 'store'}")
     for _ in range(2):
@@ -315,7 +311,6 @@ class Clock:
         self.now += round(seconds * 1_000_000)
 
 
-@in_event_loop
 async def test_a_session_whose_time_is_over_is_gone_whether_or_not_it_was_removed() -> None:
     clock = Clock()
     repository = Repository(Memory(), clock=clock)
@@ -352,7 +347,6 @@ async def test_a_session_whose_time_is_over_is_gone_whether_or_not_it_was_remove
         assert texts(await service.create_session("u", "default")) == []
 
 
-@in_event_loop
 async def test_the_history_of_a_session_is_that_of_its_branch() -> None:
     async with SessionHistoryService.over(Memory()) as service:
         session = await service.create_session("alice", "trip")
@@ -391,7 +385,6 @@ async def test_the_history_of_a_session_is_that_of_its_branch() -> None:
         assert sorted(each.id for each in await service.list_sessions("alice")) == ["trip", "what if", long.id, "z"]
 
 
-@in_event_loop
 async def test_a_user_is_erased_with_proof_and_exported_with_ids_of_any_length(tmp_path: Path) -> None:
     async with SessionHistoryService.over(Memory()) as service, SessionHistoryService.over(service.repository) as other:
         long = "x" * 300
@@ -415,7 +408,6 @@ async def test_a_user_is_erased_with_proof_and_exported_with_ids_of_any_length(t
         assert texts(await other.get_session("v", "s")) == ["v said so"]
 
 
-@in_event_loop
 async def test_quotas_refuse_what_is_beyond_them_and_nothing_else() -> None:
     async with SessionHistoryService.over(Memory(), max_message_bytes=1_000, max_messages=3, max_sessions=2) as service:
         session = await service.create_session("u", "s")
@@ -450,7 +442,6 @@ async def test_quotas_refuse_what_is_beyond_them_and_nothing_else() -> None:
             SessionHistoryService.over(Memory(), **{name: -1})
 
 
-@in_event_loop
 async def test_equal_histories_of_two_users_are_stored_once() -> None:
     store = Memory()
     messages = [{"id": f"msg_{n}", **text(f"{n} " + "words " * 100)} for n in range(1_000)]
@@ -462,7 +453,6 @@ async def test_equal_histories_of_two_users_are_stored_once() -> None:
         assert sizes[1] - sizes[0] < sizes[0] / 10
 
 
-@in_event_loop
 async def test_an_append_costs_no_wall_of_time_while_gc_runs_beside() -> None:
     store = Memory()
     async with SessionHistoryService.over(store) as service:

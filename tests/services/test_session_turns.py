@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.support import processes
-from tests.support.event_loop import in_event_loop
 from tests.support.services.service_changes import look, said, take_turn
 from tests.support.services.session_contract import all_of
 from versioned_state import Disk, Memory, Repository
@@ -135,7 +134,6 @@ def test_a_killed_process_leaves_whole_turns_and_others_go_on(tmp_path: Path) ->
     assert Repository(Disk(tmp_path / "store")).fsck().ok
 
 
-@in_event_loop
 async def test_a_turn_of_a_session_that_is_deleted_meanwhile_begins_none_anew() -> None:
     async with SessionService.over(Memory()) as service:
         await take_turn(service, "first")
@@ -148,7 +146,6 @@ async def test_a_turn_of_a_session_that_is_deleted_meanwhile_begins_none_anew() 
 
 
 @pytest.mark.parametrize("turns", [1, 40, 70])
-@in_event_loop
 async def test_a_turn_whose_head_was_pruned_and_collected_meanwhile_is_committed_or_must_be_run_again(
     turns: int,
 ) -> None:
@@ -179,7 +176,6 @@ async def test_a_turn_whose_head_was_pruned_and_collected_meanwhile_is_committed
         assert messages[turns:] == ["theirs", *(["mine"] if failure is None else []), "again"]
 
 
-@in_event_loop
 async def test_a_turn_of_a_stopped_service_leaves_nothing() -> None:
     service = SessionService.over(Memory())
     async with service:
@@ -199,7 +195,6 @@ async def test_a_turn_of_a_stopped_service_leaves_nothing() -> None:
 # Bounds
 
 
-@in_event_loop
 async def test_bounds_of_state_messages_and_sessions() -> None:
     service = SessionService.over(
         Memory(), max_state_bytes=1000, max_message_bytes=500, max_messages_per_session=4, max_rounds=9
@@ -224,7 +219,6 @@ async def test_bounds_of_state_messages_and_sessions() -> None:
         SessionService.over(Memory(), nonsense=1)
 
 
-@in_event_loop
 async def test_an_undo_beyond_pruned_history_says_so_and_changes_nothing() -> None:
     async with SessionService.over(Memory()) as service:
         for text in ("first", "second", "third"):
@@ -243,7 +237,6 @@ async def test_an_undo_beyond_pruned_history_says_so_and_changes_nothing() -> No
             await service.undo("u", "s")
 
 
-@in_event_loop
 async def test_a_session_expires_and_begins_anew() -> None:
     async with SessionService.over(Memory(), ttl_seconds=0.05) as service:
         await take_turn(service, "first")
@@ -260,7 +253,6 @@ async def test_a_session_expires_and_begins_anew() -> None:
 # Files
 
 
-@in_event_loop
 async def test_the_files_of_a_workspace_are_in_the_commit_of_a_turn(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
@@ -297,7 +289,6 @@ async def test_the_files_of_a_workspace_are_in_the_commit_of_a_turn(tmp_path: Pa
         assert (folder / "notes.txt").read_text() == "one"
 
 
-@in_event_loop
 async def test_the_files_of_a_sandbox_are_in_the_commit_of_a_turn() -> None:
     async with SessionService.over(Memory()) as service:
         sandboxes = SandboxService(service.state)
@@ -334,7 +325,6 @@ async def separate(store: Any, user: str = "u", session: str = "s", count: int =
 
 @pytest.mark.parametrize("first", ["turn", "read", "append", "fork", "list"])
 @pytest.mark.parametrize("session", ["s", "x" * 300])
-@in_event_loop
 async def test_it_opens_what_the_separate_services_have_written(first: str, session: str) -> None:
     store = Memory()
     await separate(store, session=session)
@@ -388,7 +378,6 @@ def test_a_crash_while_an_older_session_is_taken_in_loses_nothing_and_takes_noth
 # Users
 
 
-@in_event_loop
 async def test_all_of_a_user_is_exported_and_erased(tmp_path: Path) -> None:
     store = Disk(tmp_path / "store")
     async with SessionService.over(store) as service:
@@ -416,7 +405,6 @@ def texts_in(content: Any) -> list[str]:
 # Costs
 
 
-@in_event_loop
 async def test_a_turn_asks_the_store_no_more_often_than_a_save_and_an_append_together() -> None:
     store, apart = Counting(Memory()), Counting(Memory())
     async with (
@@ -449,7 +437,6 @@ async def test_a_turn_asks_the_store_no_more_often_than_a_save_and_an_append_tog
         assert cost[turn].applies <= cost[separately].applies / 2
 
 
-@in_event_loop
 async def test_a_turn_costs_the_same_in_a_short_and_in_a_long_session() -> None:
     read, asked, written = {}, {}, {}
     for size in (100, 5_000):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state import Memory, Repository, Versioned, branch_name
 from versioned_state.services.agent_state import InMemoryStateService, StateService
 from versioned_state.storage import Cache, Counting
 
 
-@in_event_loop
 async def test_rounds_are_commits_with_the_keys_of_the_state() -> None:
     async with InMemoryStateService() as service:
         await service.save_state("u@x", {"mood": "calm", "messages": ["a"]}, "trip")
@@ -29,7 +27,6 @@ async def test_rounds_are_commits_with_the_keys_of_the_state() -> None:
         assert service.repository.blame("mood", branch)[0].commit == second
 
 
-@in_event_loop
 async def test_equal_content_is_stored_once_for_all_users() -> None:
     store = Counting(Memory())
     async with StateService.over(store) as service:
@@ -41,7 +38,6 @@ async def test_equal_content_is_stored_once_for_all_users() -> None:
         assert sum(1 for _ in store.keys("o/")) <= objects + 3  # a commit each
 
 
-@in_event_loop
 async def test_after_undo_the_round_before_is_the_latest() -> None:
     async with InMemoryStateService() as service:
         for number in (1, 10, 3):
@@ -60,7 +56,6 @@ async def test_after_undo_the_round_before_is_the_latest() -> None:
         assert await service.save_state("u", {"n": "first"}) == 1
 
 
-@in_event_loop
 async def test_a_commit_by_hand_belongs_to_the_round_on_which_it_stands() -> None:
     async with InMemoryStateService() as service:
         await service.save_state("u", {"n": 1})
@@ -79,7 +74,6 @@ async def test_a_commit_by_hand_belongs_to_the_round_on_which_it_stands() -> Non
 
 
 @pytest.mark.parametrize("way", ["commit", "replace", "refresh", "transaction", "commit_together", "replace together"])
-@in_event_loop
 async def test_a_session_that_is_saved_beside_a_handle_keeps_its_rounds(way: str) -> None:
     async with InMemoryStateService() as service:
         await service.save_state("u", {"n": 1})
@@ -107,7 +101,6 @@ async def test_a_session_that_is_saved_beside_a_handle_keeps_its_rounds(way: str
             assert await service.list_rounds("u") == [1, 2]
 
 
-@in_event_loop
 async def test_a_fork_is_a_session_with_the_rounds_before_it() -> None:
     async with InMemoryStateService() as service:
         for number in range(1, 5):
@@ -125,7 +118,6 @@ async def test_a_fork_is_a_session_with_the_rounds_before_it() -> None:
         assert service.repository.fsck().ok
 
 
-@in_event_loop
 async def test_a_fork_of_a_session_with_a_long_id_is_listed() -> None:
     async with InMemoryStateService() as service:
         long = "x" * 300
@@ -137,7 +129,6 @@ async def test_a_fork_of_a_session_with_a_long_id_is_listed() -> None:
         assert await service.list_sessions("u") == ["short", long, "y" * 300]
 
 
-@in_event_loop
 async def test_rounds_survive_squash_rebase_revert_and_purge() -> None:
     async with InMemoryStateService() as service:
         for number in range(1, 7):
@@ -157,7 +148,6 @@ async def test_rounds_survive_squash_rebase_revert_and_purge() -> None:
             assert await service.export_state("u", None, number) == {"n": number}
 
 
-@in_event_loop
 async def test_a_point_read_costs_the_logarithm_of_the_rounds() -> None:
     costs = []
     for rounds in (16, 256):
@@ -173,7 +163,6 @@ async def test_a_point_read_costs_the_logarithm_of_the_rounds() -> None:
     assert costs[1] <= costs[0] + 12
 
 
-@in_event_loop
 async def test_a_save_is_one_request_of_the_store() -> None:
     store = Counting(Memory())
     async with StateService.over(Repository(Cache(store))) as service:

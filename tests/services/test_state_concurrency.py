@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.servers.redis import RedisServer
 from tests.support.services.gate import Gate, until
 from versioned_state import Memory
@@ -127,7 +126,6 @@ class Failing(Wrapper):
         return super().apply(*args, **kwargs)
 
 
-@in_event_loop
 async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_reads_of_others() -> None:
     gate = Gate(Memory())
     async with StateService.over(gate) as service:
@@ -146,7 +144,6 @@ async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_reads_of_others(
         assert await service.export_state("u") == {"n": 2}
 
 
-@in_event_loop
 async def test_a_store_that_fails_loses_nothing_and_the_next_save_works() -> None:
     store = Failing(Memory())
     async with StateService.over(store) as service:
@@ -163,7 +160,6 @@ async def test_a_store_that_fails_loses_nothing_and_the_next_save_works() -> Non
         assert service.repository.fsck().ok
 
 
-@in_event_loop
 async def test_stop_finishes_the_accepted_saves_and_refuses_others() -> None:
     gate = Gate(Memory())
     service = StateService.over(gate)
@@ -184,7 +180,6 @@ async def test_stop_finishes_the_accepted_saves_and_refuses_others() -> None:
         assert await service.export_state("u") == {"n": 4}
 
 
-@in_event_loop
 async def test_a_state_that_changes_while_its_session_is_erased_is_not_saved_with_the_change() -> None:
     gate = Gate(Memory())
     async with StateService.over(gate) as one, StateService.over(gate.store) as other:
@@ -207,7 +202,6 @@ async def test_a_state_that_changes_while_its_session_is_erased_is_not_saved_wit
         assert await other.export_state("u") == state
 
 
-@in_event_loop
 async def test_a_session_deleted_between_two_saves_begins_anew() -> None:
     store = Memory()
     async with StateService.over(store) as one, StateService.over(store) as other:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, QuotaExceededError, StorageError
 from versioned_state.services.agent_state import InMemoryStateService, StateService
@@ -37,7 +36,6 @@ class Clock:
 # Quotas
 
 
-@in_event_loop
 async def test_a_state_beyond_the_quota_loses_nothing() -> None:
     async with InMemoryStateService(max_state_bytes=1000) as service:
         await service.save_state("u", {"n": "x" * 900})
@@ -48,7 +46,6 @@ async def test_a_state_beyond_the_quota_loses_nothing() -> None:
         assert await service.save_state("u", {"n": 1}) == 2
 
 
-@in_event_loop
 async def test_sessions_and_rounds_beyond_the_quota_lose_nothing() -> None:
     async with InMemoryStateService(max_sessions=2, max_rounds=3) as service:
         for session in ("a", "b"):
@@ -68,7 +65,6 @@ async def test_sessions_and_rounds_beyond_the_quota_lose_nothing() -> None:
         assert await service.save_state("u", {}, "c") == 1
 
 
-@in_event_loop
 async def test_a_quota_is_of_the_rounds_that_the_store_has_now() -> None:
     store = Memory()
     async with StateService.over(store, max_rounds=2) as one, StateService.over(store) as other:
@@ -78,7 +74,6 @@ async def test_a_quota_is_of_the_rounds_that_the_store_has_now() -> None:
         assert await one.save_state("u", {"n": 3}) == 3
 
 
-@in_event_loop
 async def test_sessions_that_are_over_leave_room_for_others() -> None:
     clock = Clock()
     async with StateService.over(Repository(Memory(), clock=clock), max_sessions=1, ttl_seconds=60) as service:
@@ -92,7 +87,6 @@ async def test_sessions_that_are_over_leave_room_for_others() -> None:
         assert await service.list_sessions("u") == ["b"]
 
 
-@in_event_loop
 async def test_a_session_without_rounds_leaves_room_for_others() -> None:
     async with InMemoryStateService(max_sessions=1) as service:
         for number in (1, 2):
@@ -116,7 +110,6 @@ class Slow(Wrapper):
         return super().apply(*args, **options)
 
 
-@in_event_loop
 async def test_sessions_that_begin_at_once_do_not_pass_the_quota() -> None:
     async with StateService.over(Slow(Memory()), max_sessions=2) as service:
         saves = [service.save_state(user, {"n": 1}, f"s{n}") for n in range(6) for user in ("u", "v")]
@@ -141,7 +134,6 @@ def test_a_quota_that_makes_no_sense(options: dict[str, Any]) -> None:
 # Time to live
 
 
-@in_event_loop
 async def test_a_session_that_is_over_is_gone() -> None:
     clock = Clock()
     repository = Repository(Memory(), clock=clock)
@@ -167,7 +159,6 @@ async def test_a_session_that_is_over_is_gone() -> None:
         assert repository.expire() == []
 
 
-@in_event_loop
 async def test_expired_sessions_are_deleted_by_expire() -> None:
     clock = Clock()
     repository = Repository(Memory(), clock=clock)
@@ -182,7 +173,6 @@ async def test_expired_sessions_are_deleted_by_expire() -> None:
 # Retention
 
 
-@in_event_loop
 async def test_retain_keeps_the_last_rounds_and_their_content() -> None:
     async with InMemoryStateService() as service:
         for number in range(1, 21):
@@ -198,7 +188,6 @@ async def test_retain_keeps_the_last_rounds_and_their_content() -> None:
         assert service.repository.fsck().ok
 
 
-@in_event_loop
 async def test_retain_by_age_and_a_latest_round_that_was_not_written_last() -> None:
     clock = Clock()
     async with StateService.over(Repository(Memory(), clock=clock)) as service:
@@ -219,7 +208,6 @@ async def test_retain_by_age_and_a_latest_round_that_was_not_written_last() -> N
 
 
 @pytest.mark.parametrize("saves", range(3))
-@in_event_loop
 async def test_a_listed_round_can_be_read_though_its_branch_was_pruned_by_hand(saves: int) -> None:
     async with InMemoryStateService() as service:
         for number in range(1, 6):
@@ -238,7 +226,6 @@ async def test_a_listed_round_can_be_read_though_its_branch_was_pruned_by_hand(s
         ]
 
 
-@in_event_loop
 async def test_a_round_that_another_process_has_pruned_meanwhile_is_not_there() -> None:
     store = Memory()
     async with StateService.over(store) as service:
@@ -255,7 +242,6 @@ async def test_a_round_that_another_process_has_pruned_meanwhile_is_not_there() 
         assert latest["n"] == 3
 
 
-@in_event_loop
 async def test_the_latest_round_is_the_highest_that_can_be_read_though_the_branch_was_pruned_by_hand() -> None:
     async with InMemoryStateService() as service:
         for number in (1, 3, 2):
@@ -266,7 +252,6 @@ async def test_the_latest_round_is_the_highest_that_can_be_read_though_the_branc
         assert await service.save_state("u", {"n": 4}) == 4  # the number of a round is not given again
 
 
-@in_event_loop
 async def test_a_round_that_is_deleted_does_not_become_an_earlier_one_that_was_pruned_by_hand() -> None:
     async with InMemoryStateService() as service:
         for number in (1, 2, 3):
@@ -280,7 +265,6 @@ async def test_a_round_that_is_deleted_does_not_become_an_earlier_one_that_was_p
 
 
 @pytest.mark.parametrize("saves", range(5))
-@in_event_loop
 async def test_retain_cuts_no_round_that_it_keeps_though_another_server_saves_more(
     saves: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,7 +288,6 @@ async def test_retain_cuts_no_round_that_it_keeps_though_another_server_saves_mo
         assert len(list(one.repository.log(one.branch("u", "s")))) == 4 + saves
 
 
-@in_event_loop
 async def test_a_retain_that_failed_before_history_was_pruned_is_finished_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -344,7 +327,6 @@ def bytes_of(folder: Path) -> bytes:
     return b"".join(each.read_bytes() for each in folder.rglob("*") if each.is_file())
 
 
-@in_event_loop
 async def test_delete_user_leaves_no_byte(tmp_path: Path) -> None:
     secret = "4929-1234-secret"
     with Disk(tmp_path / "store") as store:
@@ -378,7 +360,6 @@ async def test_delete_user_leaves_no_byte(tmp_path: Path) -> None:
     assert secret.encode() not in bytes_of(tmp_path / "store")
 
 
-@in_event_loop
 async def test_delete_user_says_what_others_share() -> None:
     async with InMemoryStateService() as service:
         await service.save_state("alice", {"n": 1})
@@ -410,7 +391,6 @@ class Intruder(Wrapper):
         return super().get_many(keys)
 
 
-@in_event_loop
 async def test_delete_user_is_no_proof_beside_a_writer() -> None:
     store = Intruder(Memory())
     async with StateService.over(store) as service:
@@ -429,7 +409,6 @@ async def test_delete_user_is_no_proof_beside_a_writer() -> None:
 # Export
 
 
-@in_event_loop
 async def test_an_exported_user_reads_back_as_it_was(tmp_path: Path) -> None:
     async with InMemoryStateService() as service:
         first = {"n": 1, "text": "é\udcff", "pair": "\ud83d\ude00"}
@@ -469,7 +448,6 @@ async def test_an_exported_user_reads_back_as_it_was(tmp_path: Path) -> None:
         assert await service.export_user("nobody", tmp_path / "nobody") == 0
 
 
-@in_event_loop
 async def test_a_part_of_an_export_gives_no_record(tmp_path: Path) -> None:
     path = tmp_path / "alice.jsonl"
     async with InMemoryStateService() as service:
@@ -498,7 +476,6 @@ async def test_a_part_of_an_export_gives_no_record(tmp_path: Path) -> None:
     assert [record.round_id for record in read_export(path)] == [1, 2, 3]
 
 
-@in_event_loop
 async def test_exports_and_saves_beside_each_other(tmp_path: Path) -> None:
     async with StateService.over(f"disk:{tmp_path / 'store'}") as service:
         await service.save_state("u", {"n": 0})

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.services.gate import Gate, until
 from versioned_state import Memory
 from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError, StorageError, StoreClosedError
@@ -34,7 +33,6 @@ class Counters(StoreService):
         return await self._on(self.branch(user, session), step)
 
 
-@in_event_loop
 async def test_a_service_over_a_url_opens_at_start_and_closes_at_stop(tmp_path: Path) -> None:
     service = Counters(f"disk:{tmp_path / 'store'}")
     assert not await service.health()
@@ -57,7 +55,6 @@ async def test_a_service_over_a_url_opens_at_start_and_closes_at_stop(tmp_path: 
         assert list(service.repository.branches) == [service.branch("a", "b")]
 
 
-@in_event_loop
 async def test_a_start_that_is_cancelled_leaves_no_store_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = Event(), Event()
     opened: list[KVStore] = []
@@ -91,7 +88,6 @@ async def test_a_start_that_is_cancelled_leaves_no_store_open(tmp_path: Path, mo
         assert await again.count("u", "s") == 1
 
 
-@in_event_loop
 async def test_a_service_in_memory_needs_no_start_and_keeps_its_content() -> None:
     service = Counters()
     assert await service.count("a", "b") == 1
@@ -106,7 +102,6 @@ async def test_a_service_in_memory_needs_no_start_and_keeps_its_content() -> Non
         assert await service.count("a", "b") == 3
 
 
-@in_event_loop
 async def test_a_store_that_was_handed_in_stays_open(tmp_path: Path) -> None:
     with Disk(tmp_path / "store") as store:
         async with Counters.over(store) as service:
@@ -114,7 +109,6 @@ async def test_a_store_that_was_handed_in_stays_open(tmp_path: Path) -> None:
         assert any(store.keys("ref/"))
 
 
-@in_event_loop
 async def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"store must be a KVStore, .*, not int"):
         Counters(7)  # type: ignore[arg-type]
@@ -125,14 +119,12 @@ async def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
     assert not await service.health()
 
 
-@in_event_loop
 async def test_all_concurrent_calls_on_one_session_count() -> None:
     async with Counters() as service:
         counts = await asyncio.gather(*(service.count("a", "b") for _ in range(100)))
     assert counts == list(range(1, 101))
 
 
-@in_event_loop
 async def test_a_slow_session_holds_up_neither_the_loop_nor_another_session() -> None:
     async with Counters() as service:
         let_go = Event()
@@ -153,7 +145,6 @@ async def test_a_slow_session_holds_up_neither_the_loop_nor_another_session() ->
         assert await behind == 1
 
 
-@in_event_loop
 async def test_a_cancelled_call_ends_if_it_has_begun_and_is_dropped_if_not() -> None:
     gate = Gate(Memory())
     async with Counters(gate) as service:
@@ -175,7 +166,6 @@ async def test_a_cancelled_call_ends_if_it_has_begun_and_is_dropped_if_not() -> 
         assert await service.count("a", "b") == 3
 
 
-@in_event_loop
 async def test_stop_finishes_the_accepted_calls_and_refuses_others() -> None:
     gate = Gate(Memory())
     service = Counters(gate)
@@ -193,7 +183,6 @@ async def test_stop_finishes_the_accepted_calls_and_refuses_others() -> None:
     assert sorted(await asyncio.gather(*accepted)) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-@in_event_loop
 async def test_a_store_that_hangs_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("versioned_state.services.store_service._HEALTH_S", 0.05)
     gate = Gate(Memory())
@@ -207,7 +196,6 @@ async def test_a_store_that_hangs_is_not_healthy(monkeypatch: pytest.MonkeyPatch
         assert await service.health()
 
 
-@in_event_loop
 async def test_a_service_with_much_to_do_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("versioned_state.services.store_service._HEALTH_S", 0.5)
     async with Counters(threads=1) as service:
@@ -218,7 +206,6 @@ async def test_a_service_with_much_to_do_is_healthy(monkeypatch: pytest.MonkeyPa
         assert await busy
 
 
-@in_event_loop
 async def test_the_handle_of_a_failed_call_is_not_used_again() -> None:
     async with Counters(handles=2) as service:
         branch = service.branch("a", "b")

@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.support.event_loop import in_event_loop
 from versioned_state.errors import StateError
 from versioned_state.services.agent_state import InMemoryStateService
 from versioned_state.services.store_service import StoreService
@@ -58,7 +57,6 @@ async def work() -> None:
             await service.save_state(SECRET, {SECRET: threading.Lock()}, SECRET)
 
 
-@in_event_loop
 async def test_a_span_for_each_call(spans: InMemorySpanExporter) -> None:
     await work()
     found = spans.get_finished_spans()
@@ -73,7 +71,6 @@ async def test_a_span_for_each_call(spans: InMemorySpanExporter) -> None:
     assert SECRET not in "".join(span.to_json() for span in found)
 
 
-@in_event_loop
 async def test_calls_seconds_and_the_calls_under_way(reader: InMemoryMetricReader) -> None:
     before = measured(reader)
     await work()
@@ -117,7 +114,6 @@ def measured(reader: InMemoryMetricReader) -> dict[tuple[str, ...], Any]:
     return found
 
 
-@in_event_loop
 async def test_a_cancelled_call_is_no_error(spans: InMemorySpanExporter, caplog: pytest.LogCaptureFixture) -> None:
     async with InMemoryStateService() as service:
         with caplog.at_level(logging.DEBUG, "versioned_state.services"):
@@ -130,7 +126,6 @@ async def test_a_cancelled_call_is_no_error(spans: InMemorySpanExporter, caplog:
     assert spans.get_finished_spans()[0].status.status_code.name == "UNSET"
 
 
-@in_event_loop
 async def test_logs_have_no_values(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "versioned_state.services"):
         await work()

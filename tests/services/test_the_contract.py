@@ -18,7 +18,6 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.services.served import ALL, served
 from versioned_state import Memory, Versioned
 from versioned_state.services import RemoteMemoryService, RemoteSessionHistoryService, RemoteStateService
@@ -206,7 +205,6 @@ def said(text: str) -> Message:
     return Message(role="user", content=[TextContent(text=text)])
 
 
-@in_event_loop
 async def test_the_life_of_a_service(kind: Kind) -> None:
     for opened in kind.all:
         service = opened()
@@ -241,7 +239,6 @@ def calls(kind: Kind, states: Any, histories: Any, memories: Any) -> list[Any]:
     ]
 
 
-@in_event_loop
 async def test_a_call_on_a_service_that_is_not_started(kind: Kind) -> None:
     services = [opened() for opened in kind.all]
     if kind.name != "memory":
@@ -256,7 +253,6 @@ async def test_a_call_on_a_service_that_is_not_started(kind: Kind) -> None:
             await call
 
 
-@in_event_loop
 async def test_in_memory_no_start_is_needed() -> None:
     kind = Kind(InMemoryStateService, InMemorySessionHistoryService, InMemoryMemoryService, "u", "memory")
     states, histories, memories = (opened() for opened in kind.all)
@@ -304,7 +300,6 @@ def test_the_classes_of_the_contract() -> None:
         assert isinstance(abstract.over(Memory()), abstract)
 
 
-@in_event_loop
 async def test_a_round_that_is_replaced_stays_in_history(kind: Kind) -> None:
     async with kind.states() as states:
         for mood in ("calm", "glad", "tired"):
@@ -316,7 +311,6 @@ async def test_a_round_that_is_replaced_stays_in_history(kind: Kind) -> None:
             assert [states.repository.snapshot(commit)["mood"] for commit in log] == ["tired", "glad", "calm"]
 
 
-@in_event_loop
 async def test_the_history_of_every_session(kind: Kind) -> None:
     if kind.name == "http":  # history is for those who have the store
         assert not hasattr(kind.states(), "repository")
@@ -350,7 +344,6 @@ async def test_the_history_of_every_session(kind: Kind) -> None:
         ] == ["first"]
 
 
-@in_event_loop
 async def test_nothing_expires_unless_it_is_asked_for(kind: Kind) -> None:
     async with kind.states() as states, kind.histories() as histories:
         await states.save_state(kind.user, {}, "lasting")
@@ -369,7 +362,6 @@ async def test_nothing_expires_unless_it_is_asked_for(kind: Kind) -> None:
         assert [each.id for each in await histories.list_sessions(kind.user)] == ["lasting"]
 
 
-@in_event_loop
 async def test_four_clients_keep_all_of_400_saves(kind: Kind, request: pytest.FixtureRequest) -> None:
     saves = 100 if kind.name == "memory" or request.getfixturevalue("long_run") else 10
     clients = [kind.states() for _ in range(4)]
@@ -387,7 +379,6 @@ async def test_four_clients_keep_all_of_400_saves(kind: Kind, request: pytest.Fi
         await client.stop()
 
 
-@in_event_loop
 async def test_a_blank_id_is_a_uuid(kind: Kind) -> None:
     async with kind.histories() as histories:
         for blank in (None, "", " \t"):
@@ -407,7 +398,6 @@ def test_the_fields_of_a_message() -> None:
         assert Message(role=role).role == role
 
 
-@in_event_loop
 async def test_an_adapter_implements_what_it_can() -> None:
     class Adapter(StateService):
         def __init__(self) -> None:

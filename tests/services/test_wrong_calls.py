@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state.errors import InvalidArgumentError, StateError, UnknownRevisionError
 from versioned_state.services import RemoteStateService
 from versioned_state.services.agent_state import InMemoryStateService, StateService
@@ -66,7 +65,6 @@ def test_an_option_that_makes_no_sense_is_named_at_once(service: Callable[..., o
         (lambda states, histories, memories: memories.add_memory(None, []), "user_id must be a string, not NoneType"),
     ],
 )
-@in_event_loop
 async def test_an_argument_is_named(call: Callable[..., Any], named: str) -> None:
     async with (
         InMemoryStateService() as states,
@@ -77,7 +75,6 @@ async def test_an_argument_is_named(call: Callable[..., Any], named: str) -> Non
             await call(states, histories, memories)
 
 
-@in_event_loop
 async def test_a_message_of_chat_completions_says_how_to_convert_it() -> None:
     async with InMemorySessionHistoryService() as histories, InMemoryMemoryService() as memories:
         session = await histories.create_session("u", "s")
@@ -91,7 +88,6 @@ async def test_a_message_of_chat_completions_says_how_to_convert_it() -> None:
         assert not caught.value.hint
 
 
-@in_event_loop
 async def test_a_text_is_not_a_message() -> None:
     async with InMemoryMemoryService() as memories:
         query: Any = "cat"
@@ -114,7 +110,6 @@ def test_an_abstract_service_says_which_ones_can_be_made(service: Any) -> None:
         Adapter()
 
 
-@in_event_loop
 async def test_a_service_shows_its_place_and_no_password() -> None:
     service = StateService.over("redis://user:secret@host/0")
     assert repr(service) == "<VersionedStateService over redis://user:***@host/0, not started>"
@@ -126,7 +121,6 @@ async def test_a_service_shows_its_place_and_no_password() -> None:
     )
 
 
-@in_event_loop
 async def test_a_restore_before_there_is_a_round_says_so() -> None:
     async with InMemoryStateService() as states, SandboxService(states) as sandboxes:
         sandboxes.connect("s", "u", ["filesystem"])
@@ -136,7 +130,6 @@ async def test_a_restore_before_there_is_a_round_says_so() -> None:
             await sandboxes.restore("s", "u", 3)
 
 
-@in_event_loop
 async def test_arguments_that_are_right_work() -> None:
     async with InMemoryStateService(threads=1, handles=0, cache_bytes=0) as states:
         assert await states.save_state("u", {}) == 1

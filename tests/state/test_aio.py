@@ -80,94 +80,88 @@ def test_each_call_that_asks_the_store_has_a_twin():
     assert state.aio.commit.__doc__ == Versioned.commit.__doc__
 
 
-def test_they_do_as_their_twins():
-    async def main() -> None:
-        repository = commits_on(Memory())
-        state, twin = Versioned(repository), Versioned(repository)
-        aio = state.aio
-        assert [commit async for commit in aio.log()] == list(twin.log())
-        assert [commit async for commit in aio.log(limit=2, author="me")] == list(twin.log(limit=2, author="me"))
-        assert [str(match.path) async for match in aio.grep("line")] == [str(match.path) for match in twin.grep("line")]
-        changes = [change async for change in aio.history("n")]
-        assert [change.commit for change in changes] == [change.commit for change in twin.history("n")]
-        assert await aio.run(lambda: changes[0].new) == 3
-        assert [str(each.path) for each in await aio.blame("words")] == [str(each.path) for each in twin.blame("words")]
-        past = await aio.checkout("HEAD~2")
-        assert past["n"] == twin.checkout("HEAD~2")["n"] == 1
-        assert str(await aio.diff("HEAD~1", "HEAD")) == str(twin.diff("HEAD~1", "HEAD")) != ""
-        found = await aio.bisect("HEAD~3", "HEAD", lambda snapshot: snapshot["n"] >= 2)
-        assert found.commit == twin.bisect("HEAD~3", "HEAD", lambda snapshot: snapshot["n"] >= 2).commit
+async def test_they_do_as_their_twins():
+    repository = commits_on(Memory())
+    state, twin = Versioned(repository), Versioned(repository)
+    aio = state.aio
+    assert [commit async for commit in aio.log()] == list(twin.log())
+    assert [commit async for commit in aio.log(limit=2, author="me")] == list(twin.log(limit=2, author="me"))
+    assert [str(match.path) async for match in aio.grep("line")] == [str(match.path) for match in twin.grep("line")]
+    changes = [change async for change in aio.history("n")]
+    assert [change.commit for change in changes] == [change.commit for change in twin.history("n")]
+    assert await aio.run(lambda: changes[0].new) == 3
+    assert [str(each.path) for each in await aio.blame("words")] == [str(each.path) for each in twin.blame("words")]
+    past = await aio.checkout("HEAD~2")
+    assert past["n"] == twin.checkout("HEAD~2")["n"] == 1
+    assert str(await aio.diff("HEAD~1", "HEAD")) == str(twin.diff("HEAD~1", "HEAD")) != ""
+    found = await aio.bisect("HEAD~3", "HEAD", lambda snapshot: snapshot["n"] >= 2)
+    assert found.commit == twin.bisect("HEAD~3", "HEAD", lambda snapshot: snapshot["n"] >= 2).commit
 
-        state["n"] = 10
-        assert str(await aio.status()) == "~ n = 3 -> 10"
-        await aio.discard()
-        assert not state.status()
-        assert state["n"] == 3
-        await aio.restore("n", at="HEAD~1")
-        assert state["n"] == 2
-        assert (await aio.commit("two again", author="me")).author == "me"
-        assert (await aio.undo()) == twin.head
-        assert (await aio.redo()).message == "two again"
-        assert (await aio.rollback()) == twin.head
-        assert (await aio.reset("HEAD~1")).message == "round 1"
-        assert (await aio.reset(twin.head)) == twin.head
-        merged = await aio.merge("side")
-        assert (len(merged.parents), state["many"][150]["text"], state["side"]) == (2, "changed", [1])
-        await aio.reset(twin.head)
-        assert (await aio.cherry_pick("side")).message == "aside"
-        assert (await aio.revert("HEAD")).message.startswith("revert")
-        assert (await aio.squash(twin.head)).parents == (twin.head.id,)
-        await aio.reset(twin.head)
-        assert (await aio.switch("side")).message == "aside"
-        assert (await aio.rebase("main")).parents == (twin.head.id,)
-        fork = await aio.fork("third", at="main")
-        assert (fork.branch, fork.head) == ("third", twin.head)
-        patch = twin.diff("HEAD~1", "HEAD").to_patch()
-        await fork.aio.reset("HEAD~1")
-        await fork.aio.apply(patch)
-        assert fork["n"] == 3
-        other = Versioned(repository, branch="third")
-        other["z"] = 1
-        other.commit()
-        assert (await fork.aio.refresh()) == other.head
-        assert fork["z"] == 1
-        await fork.aio.discard()
-        await fork.aio.close()
-        with pytest.raises(HandleClosedError):
-            await fork.aio.commit()
-
-    asyncio.run(main())
+    state["n"] = 10
+    assert str(await aio.status()) == "~ n = 3 -> 10"
+    await aio.discard()
+    assert not state.status()
+    assert state["n"] == 3
+    await aio.restore("n", at="HEAD~1")
+    assert state["n"] == 2
+    assert (await aio.commit("two again", author="me")).author == "me"
+    assert (await aio.undo()) == twin.head
+    assert (await aio.redo()).message == "two again"
+    assert (await aio.rollback()) == twin.head
+    assert (await aio.reset("HEAD~1")).message == "round 1"
+    assert (await aio.reset(twin.head)) == twin.head
+    merged = await aio.merge("side")
+    assert (len(merged.parents), state["many"][150]["text"], state["side"]) == (2, "changed", [1])
+    await aio.reset(twin.head)
+    assert (await aio.cherry_pick("side")).message == "aside"
+    assert (await aio.revert("HEAD")).message.startswith("revert")
+    assert (await aio.squash(twin.head)).parents == (twin.head.id,)
+    await aio.reset(twin.head)
+    assert (await aio.switch("side")).message == "aside"
+    assert (await aio.rebase("main")).parents == (twin.head.id,)
+    fork = await aio.fork("third", at="main")
+    assert (fork.branch, fork.head) == ("third", twin.head)
+    patch = twin.diff("HEAD~1", "HEAD").to_patch()
+    await fork.aio.reset("HEAD~1")
+    await fork.aio.apply(patch)
+    assert fork["n"] == 3
+    other = Versioned(repository, branch="third")
+    other["z"] = 1
+    other.commit()
+    assert (await fork.aio.refresh()) == other.head
+    assert fork["z"] == 1
+    await fork.aio.discard()
+    await fork.aio.close()
+    with pytest.raises(HandleClosedError):
+        await fork.aio.commit()
 
 
-def test_errors_are_those_of_the_twin_and_lose_nothing():
-    async def main() -> None:
-        repository = commits_on(Memory())
-        state = Versioned(repository)
-        state["n"] = 9
-        with pytest.raises(UncommittedChangesError):
-            await state.aio.merge("side")
-        with pytest.raises(PatchConflictError):
-            await state.aio.apply(state.diff("HEAD~1", "HEAD").to_patch())
-        state["lock"] = Lock()
-        with pytest.raises(UnserializableValueError):
-            await state.aio.commit()
-        skipped = await state.aio.commit(skip_unserializable=True)
-        assert skipped.skipped == ("lock",)
-        del state["lock"]
-        with pytest.raises(UnknownPathError):
-            await state.aio.load("nothing")
-        other = Versioned(repository)
-        other["n"] = 1
-        other.commit()
-        state["n"] = 2
-        with pytest.raises(MergeConflictError) as caught:
-            await state.aio.commit("two")
-        merge = merge_of(caught.value)
-        merge.resolve("n", 12)
-        assert (await state.aio.run(merge.commit)).parents == (other.head.id,)
-        assert state["n"] == 12
-
-    asyncio.run(main())
+async def test_errors_are_those_of_the_twin_and_lose_nothing():
+    repository = commits_on(Memory())
+    state = Versioned(repository)
+    state["n"] = 9
+    with pytest.raises(UncommittedChangesError):
+        await state.aio.merge("side")
+    with pytest.raises(PatchConflictError):
+        await state.aio.apply(state.diff("HEAD~1", "HEAD").to_patch())
+    state["lock"] = Lock()
+    with pytest.raises(UnserializableValueError):
+        await state.aio.commit()
+    skipped = await state.aio.commit(skip_unserializable=True)
+    assert skipped.skipped == ("lock",)
+    del state["lock"]
+    with pytest.raises(UnknownPathError):
+        await state.aio.load("nothing")
+    other = Versioned(repository)
+    other["n"] = 1
+    other.commit()
+    state["n"] = 2
+    with pytest.raises(MergeConflictError) as caught:
+        await state.aio.commit("two")
+    merge = merge_of(caught.value)
+    merge.resolve("n", 12)
+    assert (await state.aio.run(merge.commit)).parents == (other.head.id,)
+    assert state["n"] == 12
 
 
 def test_without_an_event_loop_of_asyncio_they_say_so():
@@ -254,96 +248,84 @@ CLEAN = {"merge", "rebase", "revert", "undo", "switch", "load", "fork", "checkou
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("loaded", [True, False])
 @pytest.mark.parametrize("name", WORK)
-def test_the_event_loop_never_waits_for_the_store(name, loaded):
-    async def main() -> None:
-        store = Watching(Memory())
-        commits_on(store)
-        state = Versioned(cold(store))
-        if loaded:
-            state.copy()
-        if name not in CLEAN:
-            edit(state)
-        if name in ("commit", "refresh", "discard"):
-            other = Versioned(Repository(store))
-            other["many"][200]["text"] = "theirs"
-            other["words"].append("theirs")
-            other.commit("theirs")
-        if name == "diff":
-            assert str(await watching(store, WORK[name](state)))  # shown without a call of the store
-        elif loaded and name in ("apply", "failing transaction", "status", "load", "close", "discard"):
-            watch = asyncio.create_task(store.watch())
-            await asyncio.sleep(0)
-            await WORK[name](state)  # not each of them asks the store
-            watch.cancel()
-            assert not store.waited_for
-        else:
-            await watching(store, WORK[name](state))
-
-    asyncio.run(main())
-
-
-def test_a_sequence_and_a_snapshot_are_read_off_the_loop():
-    async def main() -> None:
-        store = Watching(Memory())
-        repository = commits_on(store)
-        state = Versioned(Repository(store))
-        past = Versioned(repository).checkout("HEAD")
+async def test_the_event_loop_never_waits_for_the_store(name, loaded):
+    store = Watching(Memory())
+    commits_on(store)
+    state = Versioned(cold(store))
+    if loaded:
+        state.copy()
+    if name not in CLEAN:
+        edit(state)
+    if name in ("commit", "refresh", "discard"):
+        other = Versioned(Repository(store))
+        other["many"][200]["text"] = "theirs"
+        other["words"].append("theirs")
+        other.commit("theirs")
+    if name == "diff":
+        assert str(await watching(store, WORK[name](state)))  # shown without a call of the store
+    elif loaded and name in ("apply", "failing transaction", "status", "load", "close", "discard"):
         watch = asyncio.create_task(store.watch())
         await asyncio.sleep(0)
-        sequence = await state.aio.sequence("many")
-        assert await sequence.aio.length() == 300
-        assert (await sequence.aio.get(299))["i"] == 299
-        assert [each["i"] for each in await sequence.aio.get(slice(0, 3))] == [0, 1, 2]
-        await sequence.aio.append({"i": 300})
-        await sequence.aio.extend([{"i": 301}])
-        assert [each["i"] async for each in sequence.aio] == list(range(302))
-        assert await sequence.aio.index({"i": 301}) == 301
-        many, note = await past.aio.load("many", "notes.text")
-        assert (len(many), note) == (300, "line 1\nline 2")
-        assert await past.aio.load("n") == 3
-        asked = len(store.calls)
-        assert past["many"] == many
-        assert (past["n"], past.at("notes.text")) == (3, note)
-        assert len(store.calls) == asked > 0
-        assert not store.waited_for
+        await WORK[name](state)  # not each of them asks the store
         watch.cancel()
-
-    asyncio.run(main())
-
-
-def test_a_namespace_is_loaded_off_the_loop():
-    async def main() -> None:
-        counting = Counting(Memory())
-        first = Versioned(counting)
-        first.namespace("a").namespace("b")["list"] = list(range(5000))
-        first.commit()
-        space = Versioned(counting).namespace("a").namespace("b")
-        assert len(await space.aio.load("list")) == 5000
-        before = counting.counts.round_trips
-        space["list"].append(1)
-        assert counting.counts.round_trips == before
-        assert len(await space.aio.sequence("list")) == 5001
-
-    asyncio.run(main())
+        assert not store.waited_for
+    else:
+        await watching(store, WORK[name](state))
 
 
-def test_a_log_reads_ahead_and_no_more_than_twice_what_is_taken():
-    async def main() -> None:
-        counting = Counting(Memory())
-        first = Versioned(counting)
-        for n in range(300):
-            first["n"] = n
-            first.commit(str(n))
-        state = Versioned(counting)
-        counting.reset()
-        taken = 0
-        async for _ in state.aio.log():
-            taken += 1
-            if taken == 20:
-                break
-        assert counting.counts.round_trips <= 2 * 20 + 2
+async def test_a_sequence_and_a_snapshot_are_read_off_the_loop():
+    store = Watching(Memory())
+    repository = commits_on(store)
+    state = Versioned(Repository(store))
+    past = Versioned(repository).checkout("HEAD")
+    watch = asyncio.create_task(store.watch())
+    await asyncio.sleep(0)
+    sequence = await state.aio.sequence("many")
+    assert await sequence.aio.length() == 300
+    assert (await sequence.aio.get(299))["i"] == 299
+    assert [each["i"] for each in await sequence.aio.get(slice(0, 3))] == [0, 1, 2]
+    await sequence.aio.append({"i": 300})
+    await sequence.aio.extend([{"i": 301}])
+    assert [each["i"] async for each in sequence.aio] == list(range(302))
+    assert await sequence.aio.index({"i": 301}) == 301
+    many, note = await past.aio.load("many", "notes.text")
+    assert (len(many), note) == (300, "line 1\nline 2")
+    assert await past.aio.load("n") == 3
+    asked = len(store.calls)
+    assert past["many"] == many
+    assert (past["n"], past.at("notes.text")) == (3, note)
+    assert len(store.calls) == asked > 0
+    assert not store.waited_for
+    watch.cancel()
 
-    asyncio.run(main())
+
+async def test_a_namespace_is_loaded_off_the_loop():
+    counting = Counting(Memory())
+    first = Versioned(counting)
+    first.namespace("a").namespace("b")["list"] = list(range(5000))
+    first.commit()
+    space = Versioned(counting).namespace("a").namespace("b")
+    assert len(await space.aio.load("list")) == 5000
+    before = counting.counts.round_trips
+    space["list"].append(1)
+    assert counting.counts.round_trips == before
+    assert len(await space.aio.sequence("list")) == 5001
+
+
+async def test_a_log_reads_ahead_and_no_more_than_twice_what_is_taken():
+    counting = Counting(Memory())
+    first = Versioned(counting)
+    for n in range(300):
+        first["n"] = n
+        first.commit(str(n))
+    state = Versioned(counting)
+    counting.reset()
+    taken = 0
+    async for _ in state.aio.log():
+        taken += 1
+        if taken == 20:
+            break
+    assert counting.counts.round_trips <= 2 * 20 + 2
 
 
 # Changes that are made meanwhile
@@ -360,121 +342,109 @@ CHANGES: dict[str, Callable[[Versioned, object], None]] = {
 
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_value_that_is_changed_while_a_commit_is_in_the_store_is_seen_by_the_next_one(change, moved):
-    async def main() -> None:
-        store = Stopped(Memory())
-        repository = commits_on(store)
+async def test_a_value_that_is_changed_while_a_commit_is_in_the_store_is_seen_by_the_next_one(change, moved):
+    store = Stopped(Memory())
+    repository = commits_on(store)
+    state = Versioned(repository)
+    state["note"] = Note("first", [])
+    state.commit()
+    applied = 0
+    for stop in range(1, 100):
         state = Versioned(repository)
-        state["note"] = Note("first", [])
-        state.commit()
-        applied = 0
-        for stop in range(1, 100):
-            state = Versioned(repository)
-            state.copy()
-            if moved:
-                other = Versioned(repository)
-                other["many"][250]["text"] = other["theirs"] = f"theirs {stop}"
-                other.commit("theirs")
-            state["words"].append(stop)
-            state["many"][5]["i"] = state["note"].text = stop
-            before = copy.deepcopy({key: state[key] for key in ("words", "note", "notes")})
-            store.stop(stop)
-            commit = asyncio.create_task(state.aio.commit("ours"))
-            if not await store.is_reached(commit):
-                await commit
-                break
-            CHANGES[change](state, f"later {stop}")
-            store.go()
-            made = await commit
-            if store.stopped_in == "apply":  # everything was staged before
-                applied += 1
-                seen = dict(state.checkout(made))
-                assert {key: seen[key] for key in before} == before
-                assert f"later {stop}" not in str(seen["many"])
-                assert str(await state.aio.status()) != ""
-            later = state.commit("later")
-            assert dict(state.checkout(later)) == state.copy() == dict(Versioned(repository))
-            assert f"later {stop}" in str(state.copy())
-        assert applied
-
-    asyncio.run(main())
+        state.copy()
+        if moved:
+            other = Versioned(repository)
+            other["many"][250]["text"] = other["theirs"] = f"theirs {stop}"
+            other.commit("theirs")
+        state["words"].append(stop)
+        state["many"][5]["i"] = state["note"].text = stop
+        before = copy.deepcopy({key: state[key] for key in ("words", "note", "notes")})
+        store.stop(stop)
+        commit = asyncio.create_task(state.aio.commit("ours"))
+        if not await store.is_reached(commit):
+            await commit
+            break
+        CHANGES[change](state, f"later {stop}")
+        store.go()
+        made = await commit
+        if store.stopped_in == "apply":  # everything was staged before
+            applied += 1
+            seen = dict(state.checkout(made))
+            assert {key: seen[key] for key in before} == before
+            assert f"later {stop}" not in str(seen["many"])
+            assert str(await state.aio.status()) != ""
+        later = state.commit("later")
+        assert dict(state.checkout(later)) == state.copy() == dict(Versioned(repository))
+        assert f"later {stop}" in str(state.copy())
+    assert applied
 
 
-def test_a_commit_has_the_values_as_they_are_when_it_is_called():
-    async def main() -> None:
-        state = Versioned()
-        state["words"] = ["one"]
-        commit = asyncio.create_task(state.aio.commit("one"))
-        await asyncio.sleep(0)
-        state["words"].append("two")
-        assert state.checkout(await commit)["words"] == ["one"]
-        assert str(state.status()) == "+ words[1] = 'two'"
-
-    asyncio.run(main())
+async def test_a_commit_has_the_values_as_they_are_when_it_is_called():
+    state = Versioned()
+    state["words"] = ["one"]
+    commit = asyncio.create_task(state.aio.commit("one"))
+    await asyncio.sleep(0)
+    state["words"].append("two")
+    assert state.checkout(await commit)["words"] == ["one"]
+    assert str(state.status()) == "+ words[1] = 'two'"
 
 
-def test_a_commit_never_has_one_of_two_changes_that_a_task_makes_at_once():
-    async def main() -> None:
-        state = Versioned()
-        state["a"], state["b"], state["slow"], state["z"] = [0], [0], Slow(), [0]
+async def test_a_commit_never_has_one_of_two_changes_that_a_task_makes_at_once():
+    state = Versioned()
+    state["a"], state["b"], state["slow"], state["z"] = [0], [0], Slow(), [0]
 
-        async def change() -> None:
-            while True:
-                for key in ("z", "a", "b"):
-                    state[key][0] += 1
-                await asyncio.sleep(0)
+    async def change() -> None:
+        while True:
+            for key in ("z", "a", "b"):
+                state[key][0] += 1
+            await asyncio.sleep(0)
 
-        task = asyncio.create_task(change())
-        for n in range(20):
-            state["slow"] = Slow()
-            commit = await state.aio.commit(str(n), keys=["a", "b", "slow", "z"])
-            seen = state.checkout(commit)
-            assert seen["a"] == seen["b"] == seen["z"]
-            assert seen["a"] != [0] or n == 0
-        task.cancel()
-
-    asyncio.run(main())
+    task = asyncio.create_task(change())
+    for n in range(20):
+        state["slow"] = Slow()
+        commit = await state.aio.commit(str(n), keys=["a", "b", "slow", "z"])
+        seen = state.checkout(commit)
+        assert seen["a"] == seen["b"] == seen["z"]
+        assert seen["a"] != [0] or n == 0
+    task.cancel()
 
 
 @pytest.mark.parametrize("call", ["commit", "merge"])
-def test_a_change_of_the_same_path_that_another_has_made_is_a_conflict_of_the_next_call(call: str):
-    async def main() -> None:
-        store = Stopped(Memory())
-        repository = commits_on(store)
-        state = Versioned(repository)
-        state.copy()
-        other = Versioned(repository, branch="main" if call == "commit" else "side")
-        other["words"][0] = "theirs"
-        other.commit("theirs")
-        if call == "commit":
-            state["n"] = 77
-        conflicts = 0
-        for stop in range(1, 40):
-            store.stop(stop)
-            work = asyncio.create_task(state.aio.commit("ours") if call == "commit" else state.aio.merge("side"))
-            if not await store.is_reached(work):
-                break
-            before = state["words"][0]
-            state["words"][0] = "ours"
-            store.go()
-            try:
-                made = await work
-            except (MergeConflictError, UncommittedChangesError):  # it was seen in time: nothing was committed
-                state["words"][0] = before
-                continue
-            assert repository.branches["main"] == made
-            conflicts += 1
-            with pytest.raises(MergeConflictError) as caught:
-                await state.aio.commit("next")
-            assert [str(conflict.path) for conflict in caught.value.conflicts] == ["words[0]"]
-            assert state["words"][0] == "ours"
-            await state.aio.discard()
-            assert (state["words"][0], state.head) == ("theirs", made)
-            assert not state.status()
+async def test_a_change_of_the_same_path_that_another_has_made_is_a_conflict_of_the_next_call(call: str):
+    store = Stopped(Memory())
+    repository = commits_on(store)
+    state = Versioned(repository)
+    state.copy()
+    other = Versioned(repository, branch="main" if call == "commit" else "side")
+    other["words"][0] = "theirs"
+    other.commit("theirs")
+    if call == "commit":
+        state["n"] = 77
+    conflicts = 0
+    for stop in range(1, 40):
+        store.stop(stop)
+        work = asyncio.create_task(state.aio.commit("ours") if call == "commit" else state.aio.merge("side"))
+        if not await store.is_reached(work):
             break
-        assert conflicts == 1
-
-    asyncio.run(main())
+        before = state["words"][0]
+        state["words"][0] = "ours"
+        store.go()
+        try:
+            made = await work
+        except (MergeConflictError, UncommittedChangesError):  # it was seen in time: nothing was committed
+            state["words"][0] = before
+            continue
+        assert repository.branches["main"] == made
+        conflicts += 1
+        with pytest.raises(MergeConflictError) as caught:
+            await state.aio.commit("next")
+        assert [str(conflict.path) for conflict in caught.value.conflicts] == ["words[0]"]
+        assert state["words"][0] == "ours"
+        await state.aio.discard()
+        assert (state["words"][0], state.head) == ("theirs", made)
+        assert not state.status()
+        break
+    assert conflicts == 1
 
 
 def test_tasks_that_change_values_at_any_time_lose_nothing():
@@ -558,26 +528,23 @@ def soon(*steps: Callable[[], object]) -> Thread:
     return thread
 
 
-def test_what_is_loaded_is_read_while_a_call_is_in_the_store():
-    async def main() -> None:
-        store = Stopped(Memory())
-        state = Versioned(commits_on(store))
-        space = state.namespace("space")
-        space["x"] = [1]
-        words = state["words"]
-        store.stop(1)
-        commit = asyncio.create_task(state.aio.commit("x"))
-        assert await store.is_reached(commit)
-        assert state["words"] is words
-        assert state.get("words") is state.at("words") is words
-        assert "words" in state
-        assert space["x"] == [1]
-        assert state.head.message == "round 2"
-        assert not commit.done()
-        store.go()
-        await commit
-
-    asyncio.run(main())
+async def test_what_is_loaded_is_read_while_a_call_is_in_the_store():
+    store = Stopped(Memory())
+    state = Versioned(commits_on(store))
+    space = state.namespace("space")
+    space["x"] = [1]
+    words = state["words"]
+    store.stop(1)
+    commit = asyncio.create_task(state.aio.commit("x"))
+    assert await store.is_reached(commit)
+    assert state["words"] is words
+    assert state.get("words") is state.at("words") is words
+    assert "words" in state
+    assert space["x"] == [1]
+    assert state.head.message == "round 2"
+    assert not commit.done()
+    store.go()
+    await commit
 
 
 SYNCHRONOUS: dict[str, Callable[[Versioned], object]] = {
@@ -595,43 +562,37 @@ SYNCHRONOUS: dict[str, Callable[[Versioned], object]] = {
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("name", SYNCHRONOUS)
-def test_another_synchronous_call_waits_and_neither_waits_for_ever(name: str):
-    async def main() -> None:
-        store = Stopped(Memory())
-        repository = commits_on(store)
-        for stop in range(1, 60):
-            state = Versioned(repository)
-            state["words"].append("ours")
-            state["n"] = stop
-            state.release("notes")
-            other = Versioned(repository)
-            other[f"theirs {stop}"] = 1
-            other.commit("theirs")
-            store.stop(stop)
-            commit = asyncio.create_task(state.aio.commit("ours"))
-            if not await store.is_reached(commit):
-                break
-            helper = soon(lambda: asyncio.run(asyncio.sleep(0.002)), store.go)
-            SYNCHRONOUS[name](state)
-            assert repository.branches["main"].message in ("ours", "another")  # the commit came first
-            helper.join()
-            assert (await commit).message == "ours"
-        assert stop > 3
-
-    asyncio.run(main())
+async def test_another_synchronous_call_waits_and_neither_waits_for_ever(name: str):
+    store = Stopped(Memory())
+    repository = commits_on(store)
+    for stop in range(1, 60):
+        state = Versioned(repository)
+        state["words"].append("ours")
+        state["n"] = stop
+        state.release("notes")
+        other = Versioned(repository)
+        other[f"theirs {stop}"] = 1
+        other.commit("theirs")
+        store.stop(stop)
+        commit = asyncio.create_task(state.aio.commit("ours"))
+        if not await store.is_reached(commit):
+            break
+        helper = soon(lambda: asyncio.run(asyncio.sleep(0.002)), store.go)
+        SYNCHRONOUS[name](state)
+        assert repository.branches["main"].message in ("ours", "another")  # the commit came first
+        helper.join()
+        assert (await commit).message == "ours"
+    assert stop > 3
 
 
-def test_hundreds_of_handles_commit_at_once():
-    async def main() -> None:
-        repository = Repository(Memory())
-        states = [Versioned(repository, branch=f"b{n}") for n in range(3 * _THREADS)]
-        for n, state in enumerate(states):
-            state["n"] = [n]
-        commits = await asyncio.gather(*(state.aio.commit("n") for state in states for _ in range(2)))
-        assert len({commit.id for commit in commits}) == len(states)
-        assert [state.checkout("HEAD")["n"] for state in states] == [[n] for n in range(len(states))]
-
-    asyncio.run(main())
+async def test_hundreds_of_handles_commit_at_once():
+    repository = Repository(Memory())
+    states = [Versioned(repository, branch=f"b{n}") for n in range(3 * _THREADS)]
+    for n, state in enumerate(states):
+        state["n"] = [n]
+    commits = await asyncio.gather(*(state.aio.commit("n") for state in states for _ in range(2)))
+    assert len({commit.id for commit in commits}) == len(states)
+    assert [state.checkout("HEAD")["n"] for state in states] == [[n] for n in range(len(states))]
 
 
 def test_two_threads_with_an_event_loop_each_share_a_handle():
@@ -651,99 +612,90 @@ def test_two_threads_with_an_event_loop_each_share_a_handle():
 # Transactions
 
 
-def test_a_transaction_belongs_to_its_task():
-    async def main() -> None:
-        state = Versioned()
-        state["n"] = 0
-        await state.aio.commit("base")
-        entered, tried = asyncio.Event(), asyncio.Event()
+async def test_a_transaction_belongs_to_its_task():
+    state = Versioned()
+    state["n"] = 0
+    await state.aio.commit("base")
+    entered, tried = asyncio.Event(), asyncio.Event()
 
-        async def book() -> None:
-            async with state.aio.transaction("A: book the hotel"):
-                state["a"] = "booked"
-                entered.set()
-                await tried.wait()
-                await state.aio.load("n")
-                async with state.aio.transaction("inner"):
-                    state["inner"] = 1
-                with pytest.raises(TransactionError, match="within a transaction"):
-                    await state.aio.commit()
+    async def book() -> None:
+        async with state.aio.transaction("A: book the hotel"):
+            state["a"] = "booked"
+            entered.set()
+            await tried.wait()
+            await state.aio.load("n")
+            async with state.aio.transaction("inner"):
+                state["inner"] = 1
+            with pytest.raises(TransactionError, match="within a transaction"):
+                await state.aio.commit()
 
-        async def pay() -> None:
-            await entered.wait()
-            with pytest.raises(TransactionError, match="another task is in a transaction"):
-                await state.aio.transaction("B: pay").__aenter__()
-            for call in (state.aio.commit, state.aio.refresh, state.aio.discard, partial(state.aio.reset, "HEAD")):
-                with pytest.raises(TransactionError, match="another task"):
-                    await call()
-            with pytest.raises(TransactionError, match="another task"), state.transaction("B: pay"):
-                raise AssertionError("it is not entered")
-            tried.set()
+    async def pay() -> None:
+        await entered.wait()
+        with pytest.raises(TransactionError, match="another task is in a transaction"):
+            await state.aio.transaction("B: pay").__aenter__()
+        for call in (state.aio.commit, state.aio.refresh, state.aio.discard, partial(state.aio.reset, "HEAD")):
+            with pytest.raises(TransactionError, match="another task"):
+                await call()
+        with pytest.raises(TransactionError, match="another task"), state.transaction("B: pay"):
+            raise AssertionError("it is not entered")
+        tried.set()
 
-        await asyncio.gather(book(), pay())
-        assert state.head.message == "A: book the hotel"
-        assert dict(state.checkout("HEAD")) == {"n": 0, "a": "booked", "inner": 1}
-
-    asyncio.run(main())
+    await asyncio.gather(book(), pay())
+    assert state.head.message == "A: book the hotel"
+    assert dict(state.checkout("HEAD")) == {"n": 0, "a": "booked", "inner": 1}
 
 
-def test_both_kinds_of_transaction_nest():
-    async def main() -> None:
-        state = Versioned()
-        with state.transaction("outer"):
-            state["a"] = 1
-            async with state.aio.transaction("inner") as inner:
-                assert inner is state
-                state["b"] = 1
-        async with state.aio.transaction("outer 2"):
-            state["c"] = 1
-            with suppress(RollbackWantedError), state.transaction("inner"):
-                state["d"] = 1
-                raise RollbackWantedError
-        assert [commit.message for commit in state.log()] == ["outer 2", "outer"]
-        assert dict(state) == {"a": 1, "b": 1, "c": 1}
-
-    asyncio.run(main())
+async def test_both_kinds_of_transaction_nest():
+    state = Versioned()
+    with state.transaction("outer"):
+        state["a"] = 1
+        async with state.aio.transaction("inner") as inner:
+            assert inner is state
+            state["b"] = 1
+    async with state.aio.transaction("outer 2"):
+        state["c"] = 1
+        with suppress(RollbackWantedError), state.transaction("inner"):
+            state["d"] = 1
+            raise RollbackWantedError
+    assert [commit.message for commit in state.log()] == ["outer 2", "outer"]
+    assert dict(state) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_a_transaction_that_fails_or_is_cancelled_is_rolled_back():
-    async def main() -> None:
-        state = Versioned()
-        held: list[Any] = [1]
-        state["l"] = held
-        await state.aio.commit("base")
-        state["l"].append("before")
+async def test_a_transaction_that_fails_or_is_cancelled_is_rolled_back():
+    state = Versioned()
+    held: list[Any] = [1]
+    state["l"] = held
+    await state.aio.commit("base")
+    state["l"].append("before")
 
-        async def work(failure: BaseException | None) -> None:
-            async with state.aio.transaction("never", author="me"):
-                state["l"].append("inside")
-                state["new"] = 1
-                if failure is not None:
-                    raise failure
-                await asyncio.sleep(PATIENCE_S)
-
-        with pytest.raises(RollbackWantedError):
-            await work(RollbackWantedError())
-        assert (state["l"], dict(state)) == ([1, "before"], {"l": held})
-        task = asyncio.create_task(work(None))
-        while "new" not in state:  # noqa: ASYNC110 - the task is stopped where it stands
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert state["l"] is held
-        assert dict(state) == {"l": [1, "before"]}
-        async with state.aio.transaction("at last", author="me"):
+    async def work(failure: BaseException | None) -> None:
+        async with state.aio.transaction("never", author="me"):
             state["l"].append("inside")
-        assert (state.head.author, state.head.message, state["l"]) == ("me", "at last", [1, "before", "inside"])
-        task = asyncio.create_task(work(None))
-        coroutine = work(None)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        coroutine.close()
+            state["new"] = 1
+            if failure is not None:
+                raise failure
+            await asyncio.sleep(PATIENCE_S)
 
-    asyncio.run(main())
+    with pytest.raises(RollbackWantedError):
+        await work(RollbackWantedError())
+    assert (state["l"], dict(state)) == ([1, "before"], {"l": held})
+    task = asyncio.create_task(work(None))
+    while "new" not in state:  # noqa: ASYNC110 - the task is stopped where it stands
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert state["l"] is held
+    assert dict(state) == {"l": [1, "before"]}
+    async with state.aio.transaction("at last", author="me"):
+        state["l"].append("inside")
+    assert (state.head.author, state.head.message, state["l"]) == ("me", "at last", [1, "before", "inside"])
+    task = asyncio.create_task(work(None))
+    coroutine = work(None)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    coroutine.close()
 
 
 def test_a_block_that_its_task_left_behind_is_rolled_back_by_the_next_call():
@@ -772,24 +724,21 @@ def test_a_block_that_its_task_left_behind_is_rolled_back_by_the_next_call():
 # Opening and closing
 
 
-def test_a_state_is_opened_and_closed_off_the_loop(tmp_path: Any):
-    async def main() -> None:
-        async with await versioned_state.open_async(f"disk:{tmp_path / 'state'}", author="me") as state:
-            state["n"] = 1
-            await state.aio.commit("one")
-            store = state.repository.store
-        with pytest.raises(HandleClosedError):
-            state["n"] = 2
-        with pytest.raises(Exception, match="closed"):
-            store.get("x")
-        with pytest.raises(StoreNotFoundError):
-            await versioned_state.open_async(tmp_path / "other", create=False)
-        again = await versioned_state.open_async(tmp_path / "state", read_only=True)
-        assert again["n"] == 1
-        await again.aio.close()
-        await again.aio.run(again.close)  # idempotent
-
-    asyncio.run(main())
+async def test_a_state_is_opened_and_closed_off_the_loop(tmp_path: Any):
+    async with await versioned_state.open_async(f"disk:{tmp_path / 'state'}", author="me") as state:
+        state["n"] = 1
+        await state.aio.commit("one")
+        store = state.repository.store
+    with pytest.raises(HandleClosedError):
+        state["n"] = 2
+    with pytest.raises(Exception, match="closed"):
+        store.get("x")
+    with pytest.raises(StoreNotFoundError):
+        await versioned_state.open_async(tmp_path / "other", create=False)
+    again = await versioned_state.open_async(tmp_path / "state", read_only=True)
+    assert again["n"] == 1
+    await again.aio.close()
+    await again.aio.run(again.close)  # idempotent
     assert (
         inspect.signature(versioned_state.open_async).parameters == inspect.signature(versioned_state.open).parameters
     )
@@ -862,7 +811,7 @@ def test_a_call_whose_loop_is_gone_leaves_a_handle_that_goes_on():
 # The surroundings of a call
 
 
-def test_a_call_runs_in_the_context_of_its_task_and_calls_what_a_subclass_has():
+async def test_a_call_runs_in_the_context_of_its_task_and_calls_what_a_subclass_has():
     class Mine(Versioned):
         def discard(self) -> None:
             found.append(request.get())
@@ -870,17 +819,14 @@ def test_a_call_runs_in_the_context_of_its_task_and_calls_what_a_subclass_has():
     request: ContextVar[str] = ContextVar("request")
     found: list[str] = []
 
-    async def main() -> None:
-        request.set("r1")
-        state = Mine()
-        await state.aio.discard()
-        assert found == ["r1"]
-        kept = weakref.ref(state)
-        del state
-        gc.collect()
-        await until(lambda: kept() is None)  # the thread lets the ended call go a moment after it has answered
-
-    asyncio.run(main())
+    request.set("r1")
+    state = Mine()
+    await state.aio.discard()
+    assert found == ["r1"]
+    kept = weakref.ref(state)
+    del state
+    gc.collect()
+    await until(lambda: kept() is None)  # the thread lets the ended call go a moment after it has answered
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
@@ -901,7 +847,7 @@ def test_a_forked_process_has_threads_of_its_own():
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_lock_that_another_thread_takes_at_this_moment_does_not_stop_the_loop(monkeypatch):
+async def test_a_lock_that_another_thread_takes_at_this_moment_does_not_stop_the_loop(monkeypatch):
     # As if the thread had taken it after the look at it. It may itself wait for this loop, so the loop must not wait
     # for it.
     monkeypatch.setattr(HandleLock, "is_free", True)
@@ -914,15 +860,12 @@ def test_a_lock_that_another_thread_takes_at_this_moment_does_not_stop_the_loop(
             taken.set()
             return given.wait(20)
 
-    async def main() -> None:
-        holding = asyncio.ensure_future(asyncio.to_thread(hold))
-        await asyncio.to_thread(taken.wait, 20)
-        commit = asyncio.ensure_future(state.aio.commit("while another thread has the lock"))
-        await asyncio.sleep(0.01)
-        given.set()
-        assert await holding
-        await commit
-
-    asyncio.run(main())
+    holding = asyncio.ensure_future(asyncio.to_thread(hold))
+    await asyncio.to_thread(taken.wait, 20)
+    commit = asyncio.ensure_future(state.aio.commit("while another thread has the lock"))
+    await asyncio.sleep(0.01)
+    given.set()
+    assert await holding
+    await commit
     assert state.head.message == "while another thread has the lock"
     assert not state.status()

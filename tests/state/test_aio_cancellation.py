@@ -126,7 +126,7 @@ def test_a_call_that_is_cancelled_in_the_store_has_done_all_that_it_does(name: s
     assert asyncio.run(main()) >= (0 if name in ("status", "discard", "load") else 1)
 
 
-def test_a_commit_whose_store_fails_as_it_is_cancelled_is_not_made():
+async def test_a_commit_whose_store_fails_as_it_is_cancelled_is_not_made():
     class Failing(Stopped):
         failing = False
 
@@ -136,143 +136,128 @@ def test_a_commit_whose_store_fails_as_it_is_cancelled_is_not_made():
             self.before("apply")
             raise UnreachableStoreError("no route")
 
-    async def main() -> None:
-        store = Failing(Memory())
-        state = Versioned(commits_on(store))
-        edit(state)
-        before = state.head
-        store.failing = True
-        store.stop(1)
-        commit = asyncio.create_task(state.aio.commit("edited"))
-        while not store.reached.is_set():  # noqa: ASYNC110 - it is set by another thread
-            await asyncio.sleep(0)
-        commit.cancel()
-        store.go()
-        with pytest.raises(asyncio.CancelledError) as caught:
-            await commit
-        assert isinstance(caught.value.__cause__, UnreachableStoreError)
-        store.failing = False
-        assert state.head == before
-        assert state.status()
-        assert (await state.aio.commit("edited")).parents == (before.id,)
-
-    asyncio.run(main())
-
-
-def test_a_call_that_is_cancelled_before_its_turn_does_nothing():
-    async def main() -> None:
-        store, state = prepared("commit")
-        store.stop(1)
-        first = asyncio.create_task(state.aio.commit("first"))
-        assert await store.is_reached(first)
-        second = asyncio.create_task(state.aio.reset("HEAD~2"))
+    store = Failing(Memory())
+    state = Versioned(commits_on(store))
+    edit(state)
+    before = state.head
+    store.failing = True
+    store.stop(1)
+    commit = asyncio.create_task(state.aio.commit("edited"))
+    while not store.reached.is_set():  # noqa: ASYNC110 - it is set by another thread
         await asyncio.sleep(0)
-        second.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await second
-        assert not first.done()
-        store.go()
-        assert await first == state.head
-        assert state["n"] == 50
-
-    asyncio.run(main())
-
-
-def test_a_transaction_that_is_cancelled_as_it_waits_for_its_end_has_ended():
-    async def main() -> None:
-        store, state = prepared("transaction")
-
-        async def work() -> None:
-            transaction = state.aio.transaction("t")  # held by a name, as an ExitStack does
-            async with transaction:
-                edit(state)
-                store.stop(1)
-                slow.append(asyncio.create_task(state.aio.checkout("HEAD~2")))
-                assert await store.is_reached(slow[0])
-                task.cancel()
-                asyncio.get_running_loop().call_later(0, store.go)
-
-        slow: list[asyncio.Task[Any]] = []
-        task = asyncio.create_task(work())
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert (await slow[0])["n"] == 1
-        assert not state._transactions.open
-        assert state.head.message in ("t", "round 2")
-        assert (state["n"] == 50) == (state.head.message == "t")
-
-    asyncio.run(main())
+    commit.cancel()
+    store.go()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await commit
+    assert isinstance(caught.value.__cause__, UnreachableStoreError)
+    store.failing = False
+    assert state.head == before
+    assert state.status()
+    assert (await state.aio.commit("edited")).parents == (before.id,)
 
 
-def test_a_stream_whose_step_is_cancelled_loses_no_element():
-    async def main() -> None:
-        store = Stopped(Memory())
-        repository = commits_on(store)
-        expected = list(Versioned(repository).log())
-        for stop in range(1, 50):
-            state = Versioned(cold(store))
-            log = state.aio.log()
-            commits: list[Any] = []
-
-            async def read(log: Any = log, commits: list[Any] = commits) -> None:
-                async for commit in log:
-                    commits.append(commit)  # noqa: PERF401 - those before the cancellation stay
-
-            cancelled = await cancelled_at(store, read(), stop)
-            await read()
-            assert commits == expected, stop
-            if not cancelled:
-                assert stop > 1
-                return
-
-    asyncio.run(main())
+async def test_a_call_that_is_cancelled_before_its_turn_does_nothing():
+    store, state = prepared("commit")
+    store.stop(1)
+    first = asyncio.create_task(state.aio.commit("first"))
+    assert await store.is_reached(first)
+    second = asyncio.create_task(state.aio.reset("HEAD~2"))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert not first.done()
+    store.go()
+    assert await first == state.head
+    assert state["n"] == 50
 
 
-def test_timeouts_of_asyncio_and_task_groups_are_told_apart_from_errors():
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        store, state = prepared("commit")
-        store.stop(1)
-        work = loop.create_task(state.aio.commit("waited for"))
-        assert await store.is_reached(work)  # a commit that has not begun does nothing
+async def test_a_transaction_that_is_cancelled_as_it_waits_for_its_end_has_ended():
+    store, state = prepared("transaction")
+
+    async def work() -> None:
+        transaction = state.aio.transaction("t")  # held by a name, as an ExitStack does
+        async with transaction:
+            edit(state)
+            store.stop(1)
+            slow.append(asyncio.create_task(state.aio.checkout("HEAD~2")))
+            assert await store.is_reached(slow[0])
+            task.cancel()
+            asyncio.get_running_loop().call_later(0, store.go)
+
+    slow: list[asyncio.Task[Any]] = []
+    task = asyncio.create_task(work())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await slow[0])["n"] == 1
+    assert not state._transactions.open
+    assert state.head.message in ("t", "round 2")
+    assert (state["n"] == 50) == (state.head.message == "t")
+
+
+async def test_a_stream_whose_step_is_cancelled_loses_no_element():
+    store = Stopped(Memory())
+    repository = commits_on(store)
+    expected = list(Versioned(repository).log())
+    for stop in range(1, 50):
+        state = Versioned(cold(store))
+        log = state.aio.log()
+        commits: list[Any] = []
+
+        async def read(log: Any = log, commits: list[Any] = commits) -> None:
+            async for commit in log:
+                commits.append(commit)  # noqa: PERF401 - those before the cancellation stay
+
+        cancelled = await cancelled_at(store, read(), stop)
+        await read()
+        assert commits == expected, stop
+        if not cancelled:
+            assert stop > 1
+            return
+
+
+async def test_timeouts_of_asyncio_and_task_groups_are_told_apart_from_errors():
+    loop = asyncio.get_running_loop()
+    store, state = prepared("commit")
+    store.stop(1)
+    work = loop.create_task(state.aio.commit("waited for"))
+    assert await store.is_reached(work)  # a commit that has not begun does nothing
+    loop.call_later(0.02, store.go)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(work, 0.001)
+    assert state.head.message == "waited for"
+    store.stop(1)
+    state["n"] = 49
+
+    async def expire(limit: asyncio.Timeout, waiting: asyncio.Task[Any]) -> None:
+        assert await store.is_reached(waiting)
         loop.call_later(0.02, store.go)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(work, 0.001)
-        assert state.head.message == "waited for"
-        store.stop(1)
-        state["n"] = 49
+        limit.reschedule(loop.time())
 
-        async def expire(limit: asyncio.Timeout, waiting: asyncio.Task[Any]) -> None:
-            assert await store.is_reached(waiting)
-            loop.call_later(0.02, store.go)
-            limit.reschedule(loop.time())
+    async def commit_in_time() -> None:
+        waiting = asyncio.current_task()
+        assert waiting is not None
+        async with asyncio.timeout(None) as limit:
+            expiry = loop.create_task(expire(limit, waiting))
+            await state.aio.commit("edited")
+        await expiry
 
-        async def commit_in_time() -> None:
-            waiting = asyncio.current_task()
-            assert waiting is not None
-            async with asyncio.timeout(None) as limit:
-                expiry = loop.create_task(expire(limit, waiting))
-                await state.aio.commit("edited")
-            await expiry
-
-        with pytest.raises(TimeoutError):
-            await commit_in_time()
-        assert state.head.message == "edited"
-        store.stop(1)
-        edit(state)
-        state["n"] = 51
-        try:
-            async with asyncio.TaskGroup() as group:
-                commit = group.create_task(state.aio.commit("edited again"))
-                assert await store.is_reached(commit)
-                asyncio.get_running_loop().call_later(0.01, store.go)
-                raise LookupError
-        except* LookupError:
-            pass
-        assert commit.cancelled()
-        assert state.head.message == "edited again"
-
-    asyncio.run(main())
+    with pytest.raises(TimeoutError):
+        await commit_in_time()
+    assert state.head.message == "edited"
+    store.stop(1)
+    edit(state)
+    state["n"] = 51
+    try:
+        async with asyncio.TaskGroup() as group:
+            commit = group.create_task(state.aio.commit("edited again"))
+            assert await store.is_reached(commit)
+            asyncio.get_running_loop().call_later(0.01, store.go)
+            raise LookupError
+    except* LookupError:
+        pass
+    assert commit.cancelled()
+    assert state.head.message == "edited again"
 
 
 # anyio, which cancels a task at each step of the event loop until it gives in
@@ -343,29 +328,26 @@ def test_twins_are_functions_that_a_task_group_of_anyio_starts():
 # Work off the loop
 
 
-def test_what_a_cancelled_call_made_is_undone():
-    async def main() -> None:
-        go, begun, undone = Event(), asyncio.Event(), []
-        loop = asyncio.get_running_loop()
+async def test_what_a_cancelled_call_made_is_undone():
+    go, begun, undone = Event(), asyncio.Event(), []
+    loop = asyncio.get_running_loop()
 
-        def work() -> str:
-            loop.call_soon_threadsafe(begun.set)
-            assert go.wait(PATIENCE_S)
-            return "made"
+    def work() -> str:
+        loop.call_soon_threadsafe(begun.set)
+        assert go.wait(PATIENCE_S)
+        return "made"
 
-        async def undo(result: str) -> None:
-            await asyncio.sleep(0)
-            undone.append(result)
+    async def undo(result: str) -> None:
+        await asyncio.sleep(0)
+        undone.append(result)
 
-        task = asyncio.create_task(off_loop(work, undo=undo))
-        await asyncio.wait_for(begun.wait(), PATIENCE_S)
-        task.cancel()
-        go.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert undone == ["made"]
-
-    asyncio.run(main())
+    task = asyncio.create_task(off_loop(work, undo=undo))
+    await asyncio.wait_for(begun.wait(), PATIENCE_S)
+    task.cancel()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert undone == ["made"]
 
 
 def test_a_state_whose_opening_is_cancelled_does_not_stay_open(monkeypatch: pytest.MonkeyPatch):

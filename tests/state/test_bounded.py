@@ -491,22 +491,19 @@ def test_threads_that_append_lose_nothing():
     assert in_history(state) == {f"{name}/{index}" for name in range(4) for index in range(8)}
 
 
-def test_in_asyncio_what_is_appended_meanwhile_stays():
-    async def main() -> None:
-        state = bounded(max_items=3)
-        state["messages"] = messages = [1, 2, 3]
-        await state.aio.commit()
-        messages += [4, 5]
-        commit = asyncio.create_task(state.aio.commit())
-        await asyncio.sleep(0)
-        messages.append(6)
-        await commit
-        assert messages[-1] == 6
-        await state.aio.commit()
-        assert messages == [4, 5, 6]
-        assert messages is state["messages"]
-
-    asyncio.run(main())
+async def test_in_asyncio_what_is_appended_meanwhile_stays():
+    state = bounded(max_items=3)
+    state["messages"] = messages = [1, 2, 3]
+    await state.aio.commit()
+    messages += [4, 5]
+    commit = asyncio.create_task(state.aio.commit())
+    await asyncio.sleep(0)
+    messages.append(6)
+    await commit
+    assert messages[-1] == 6
+    await state.aio.commit()
+    assert messages == [4, 5, 6]
+    assert messages is state["messages"]
 
 
 @pytest.mark.parametrize("most", [3, 60])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -214,18 +213,15 @@ def test_a_schema_is_held_and_a_lock_too():
         assert state.repository.parents(state.commit(parent=first)) == [first]
 
 
-def test_awaited():
-    async def main():
-        state = Versioned()
-        first, *_ = rounds(state, 2)
-        state["n"] = 9
-        made = await state.aio.commit(parent=first)
-        assert state.repository.parents(made) == [first]
-        state["n"] = 1
-        assert await state.aio.commit(parent=first) == first
-        assert dict(state) == {"n": 1}
-
-    asyncio.run(main())
+async def test_awaited():
+    state = Versioned()
+    first, *_ = rounds(state, 2)
+    state["n"] = 9
+    made = await state.aio.commit(parent=first)
+    assert state.repository.parents(made) == [first]
+    state["n"] = 1
+    assert await state.aio.commit(parent=first) == first
+    assert dict(state) == {"n": 1}
 
 
 @pytest.mark.parametrize("fault", list(Fault))

@@ -483,7 +483,7 @@ def test_an_interrupt_at_any_line_leaves_the_lock_free_and_the_handle_whole(ever
 # Asyncio
 
 
-def test_async_locks_keep_tasks_apart():
+async def test_async_locks_keep_tasks_apart():
     async def work(state: Versioned, turns: list[int]) -> None:
         async with state.aio.lock(wait=30) as lock:
             turns.append(lock.token)
@@ -493,21 +493,18 @@ def test_async_locks_keep_tasks_apart():
             await state.aio.commit("round")
             await lock.renew()
 
-    async def main() -> None:
-        store = Memory()
-        state = Versioned(store)
-        state["n"] = 0
-        state.commit("zero")
-        handles = [state, state, Versioned(store), Versioned(store)]
-        turns: list[int] = []
-        await asyncio.gather(*(work(each, turns) for each in handles))
-        assert turns == [1, 2, 3, 4]
-        assert Versioned(store)["n"] == 4
-
-    asyncio.run(main())
+    store = Memory()
+    state = Versioned(store)
+    state["n"] = 0
+    state.commit("zero")
+    handles = [state, state, Versioned(store), Versioned(store)]
+    turns: list[int] = []
+    await asyncio.gather(*(work(each, turns) for each in handles))
+    assert turns == [1, 2, 3, 4]
+    assert Versioned(store)["n"] == 4
 
 
-def test_a_cancelled_task_does_not_keep_the_lock():
+async def test_a_cancelled_task_does_not_keep_the_lock():
     async def hold(state: Versioned, pauses: int) -> None:
         async with state.aio.lock(ttl=1000, wait=0):
             for _ in range(pauses):
@@ -515,42 +512,36 @@ def test_a_cancelled_task_does_not_keep_the_lock():
             state["n"] = 1
             await state.aio.commit("round")
 
-    async def main() -> None:
-        for steps in range(40):
-            state = Versioned(Memory())
-            running = asyncio.create_task(hold(state, 3))
-            for _ in range(steps):
-                await asyncio.sleep(0.0002)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            async with Versioned(state.repository).aio.lock(wait=0):
-                pass
-            assert not state._handle.hooks.all
-            state.discard()
-
-    asyncio.run(main())
+    for steps in range(40):
+        state = Versioned(Memory())
+        running = asyncio.create_task(hold(state, 3))
+        for _ in range(steps):
+            await asyncio.sleep(0.0002)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        async with Versioned(state.repository).aio.lock(wait=0):
+            pass
+        assert not state._handle.hooks.all
+        state.discard()
 
 
-def test_a_task_that_is_cancelled_while_it_waits():
+async def test_a_task_that_is_cancelled_while_it_waits():
     async def wait(state: Versioned) -> None:
         async with state.aio.lock(wait=1000):
             raise AssertionError("it has the lock")
 
-    async def main() -> None:
-        state = Versioned(Memory())
-        async with state.aio.lock():
-            waiting = [asyncio.create_task(wait(each)) for each in (state, other(state))]
-            await asyncio.sleep(0.05)
-            await state.aio.commit("the holder goes on", allow_empty=True)
-            for each in waiting:
-                each.cancel()
-            results = await asyncio.gather(*waiting, return_exceptions=True)
-            assert all(isinstance(each, asyncio.CancelledError) for each in results)
-            await state.aio.commit("and on", allow_empty=True)
-        async with other(state).aio.lock(wait=0) as lock:
-            assert lock.token == 2
-
-    asyncio.run(main())
+    state = Versioned(Memory())
+    async with state.aio.lock():
+        waiting = [asyncio.create_task(wait(each)) for each in (state, other(state))]
+        await asyncio.sleep(0.05)
+        await state.aio.commit("the holder goes on", allow_empty=True)
+        for each in waiting:
+            each.cancel()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in results)
+        await state.aio.commit("and on", allow_empty=True)
+    async with other(state).aio.lock(wait=0) as lock:
+        assert lock.token == 2
 
 
 # Many processes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Iterator
 from functools import partial
@@ -343,16 +342,13 @@ def test_a_commit_of_some_keys_writes_the_migration_too():
     assert str(state.status()) == "+ b = 2"
 
 
-def test_asyncio():
-    async def main() -> None:
-        state = Versioned(old_state().repository, migrations=migrations())
-        state["messages"].append({"text": "a"})
-        await state.aio.commit("a")
-        assert messages(state) == ["a", "migrate to version 3", "old"]
-        await state.aio.reset("HEAD~2")
-        assert (await state.aio.checkout("HEAD", migrated=True)).copy() == dict(state) == NEW
-
-    asyncio.run(main())
+async def test_asyncio():
+    state = Versioned(old_state().repository, migrations=migrations())
+    state["messages"].append({"text": "a"})
+    await state.aio.commit("a")
+    assert messages(state) == ["a", "migrate to version 3", "old"]
+    await state.aio.reset("HEAD~2")
+    assert (await state.aio.checkout("HEAD", migrated=True)).copy() == dict(state) == NEW
 
 
 def test_open_takes_them(tmp_path):

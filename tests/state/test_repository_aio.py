@@ -38,7 +38,7 @@ def content(repository: Repository) -> list[list[int]]:
     return [repository.snapshot(name)["n"] for name in ("a", "b")]
 
 
-def test_each_twin_gives_what_its_call_gives():
+async def test_each_twin_gives_what_its_call_gives():
     repository = Repository()
     state = Versioned(repository)
     state["a"] = [1]
@@ -46,27 +46,24 @@ def test_each_twin_gives_what_its_call_gives():
     state["a"].append(2)
     state.commit("two")
 
-    async def main() -> None:
-        aio = repository.aio
-        assert await aio.commit("main~1") == first
-        assert await aio.default_branch() == "main"
-        assert str(await aio.diff("main~1", "main")) == str(repository.diff("main~1", "main"))
-        assert (await aio.snapshot("main"))["a"] == [1, 2]
-        assert await aio.merge_base("main", first) == first
-        assert await aio.parents(await aio.commit("main")) == [first]
-        assert [part.commit for part in await aio.blame("a")] == [part.commit for part in repository.blame("a")]
-        assert (await aio.fsck()).ok
-        assert (await aio.gc()).freed == 0
-        assert await aio.expire() == []
-        assert (await aio.stats()).total == repository.stats().total
-        assert (await aio.prune(keep_last=10)).removed == 0
-        assert not (await aio.purge("nothing")).commits
-        assert [commit.message for commit in await aio.run(lambda: list(repository.log()))] == ["two", "one"]
-        with pytest.raises(StateError):
-            await aio.commit("nowhere")
-        await aio.close()
-
-    asyncio.run(main())
+    aio = repository.aio
+    assert await aio.commit("main~1") == first
+    assert await aio.default_branch() == "main"
+    assert str(await aio.diff("main~1", "main")) == str(repository.diff("main~1", "main"))
+    assert (await aio.snapshot("main"))["a"] == [1, 2]
+    assert await aio.merge_base("main", first) == first
+    assert await aio.parents(await aio.commit("main")) == [first]
+    assert [part.commit for part in await aio.blame("a")] == [part.commit for part in repository.blame("a")]
+    assert (await aio.fsck()).ok
+    assert (await aio.gc()).freed == 0
+    assert await aio.expire() == []
+    assert (await aio.stats()).total == repository.stats().total
+    assert (await aio.prune(keep_last=10)).removed == 0
+    assert not (await aio.purge("nothing")).commits
+    assert [commit.message for commit in await aio.run(lambda: list(repository.log()))] == ["two", "one"]
+    with pytest.raises(StateError):
+        await aio.commit("nowhere")
+    await aio.close()
 
 
 def test_the_twins_have_the_signatures_of_their_calls():
@@ -84,46 +81,40 @@ def test_without_an_event_loop_it_says_so():
             work.send(None)
 
 
-def test_states_are_committed_together_as_they_were_when_it_was_called():
+async def test_states_are_committed_together_as_they_were_when_it_was_called():
     a, b = two(store := Stopped(Memory()))
 
-    async def main() -> None:
-        store.stop(1)
-        task = asyncio.ensure_future(a.repository.aio.commit_together([a, b], "second", meta={"round": 2}))
-        assert await store.is_reached(task)
-        a["n"].append(3)  # the tasks go on, with live values too
-        store.go()
-        made = await task
-        assert made == [a.head, b.head]
-        assert [(commit.message, commit.meta) for commit in made] == [("second", {"round": 2})] * 2
-        assert content(a.repository) == [[1, 2], [1, 2]]
-        assert [str(change) for change in a.status()] == ["+ n[2] = 3"]
-        assert await a.repository.aio.commit_together([]) == []
-
-    asyncio.run(main())
+    store.stop(1)
+    task = asyncio.ensure_future(a.repository.aio.commit_together([a, b], "second", meta={"round": 2}))
+    assert await store.is_reached(task)
+    a["n"].append(3)  # the tasks go on, with live values too
+    store.go()
+    made = await task
+    assert made == [a.head, b.head]
+    assert [(commit.message, commit.meta) for commit in made] == [("second", {"round": 2})] * 2
+    assert content(a.repository) == [[1, 2], [1, 2]]
+    assert [str(change) for change in a.status()] == ["+ n[2] = 3"]
+    assert await a.repository.aio.commit_together([]) == []
 
 
-def test_its_errors_are_those_of_the_call():
+async def test_its_errors_are_those_of_the_call():
     a, b = two()
     other = Versioned(a.repository, branch="b")
     other["n"] = "theirs"
     other.commit()
     mixed: list[Any] = [a, {}]
 
-    async def main() -> None:
-        together = a.repository.aio.commit_together
-        for states in (mixed, mixed[1:], [a, a], [a, Versioned(branch="c")]):
-            with pytest.raises(InvalidArgumentError):
-                await together(states)
-        with pytest.raises(MergeConflictError):
-            await together([a, b])
-        c, d = two()
-        async with d.aio.transaction():
-            with pytest.raises(TransactionError):
-                await together([c, d])
-        assert await together([a, b], policies={"n": "ours"}) == [a.head, b.head]
-
-    asyncio.run(main())
+    together = a.repository.aio.commit_together
+    for states in (mixed, mixed[1:], [a, a], [a, Versioned(branch="c")]):
+        with pytest.raises(InvalidArgumentError):
+            await together(states)
+    with pytest.raises(MergeConflictError):
+        await together([a, b])
+    c, d = two()
+    async with d.aio.transaction():
+        with pytest.raises(TransactionError):
+            await together([c, d])
+    assert await together([a, b], policies={"n": "ours"}) == [a.head, b.head]
     assert content(a.repository) == [[1, 2], [1, 2]]
 
 
@@ -197,22 +188,19 @@ def test_a_call_that_is_cancelled_in_the_store_has_committed_all(moves, times):
     assert asyncio.run(main()) >= 1
 
 
-def test_a_call_that_is_cancelled_before_its_turn_does_nothing():
+async def test_a_call_that_is_cancelled_before_its_turn_does_nothing():
     a, b = two(store := Stopped(Memory()))
 
-    async def main() -> None:
-        store.stop(1)
-        first = asyncio.ensure_future(b.aio.commit("alone"))
-        assert await store.is_reached(first)
-        second = asyncio.ensure_future(a.repository.aio.commit_together([a, b], "together"))
-        await asyncio.sleep(0.01)
-        second.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await second
-        store.go()
-        await first
-
-    asyncio.run(main())
+    store.stop(1)
+    first = asyncio.ensure_future(b.aio.commit("alone"))
+    assert await store.is_reached(first)
+    second = asyncio.ensure_future(a.repository.aio.commit_together([a, b], "together"))
+    await asyncio.sleep(0.01)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    store.go()
+    await first
     assert content(a.repository) == [[1], [1, 2]]
     assert [str(change) for change in a.status()] == ["+ n[1] = 2"]
 

@@ -267,32 +267,29 @@ class Slow(Wrapper):
 
 
 @pytest.mark.parametrize("seed", first(2, range(12)))
-def test_changes_in_place_beside_commits_and_merges_are_never_lost(seed):
-    async def run() -> None:
-        rng = random.Random(seed)
-        first = Versioned(Slow(Memory()))
-        first["list"] = [{"n": n} for n in range(300)]
-        first.commit()
-        state, other = Versioned(first.repository), Versioned(first.repository)
-        sequence = state.sequence("list")
-        held = [sequence[index] for index in rng.sample(range(50, 300), 5)]
-        for round_ in range(5):
-            if rng.random() < 0.5:
-                other.refresh()
-                other.sequence("list").insert(rng.randrange(10), {"theirs": round_})
-                other.commit()
-            if rng.random() < 0.5:
-                sequence.append({"ours": round_})
-            held[0]["round"] = round_
-            commit = asyncio.create_task(state.aio.commit())
-            for _ in range(rng.randrange(1, 20)):
-                await asyncio.sleep(rng.random() * 0.0005)
-                for each in held:
-                    each["changed"] = rng.random()
-            await commit
-            assert all(any(each is held_one for each in sequence) for held_one in held)
-        await state.aio.commit()
-        assert state.checkout("HEAD").sequence("list") == sequence
-        assert not state.status()
-
-    asyncio.run(run())
+async def test_changes_in_place_beside_commits_and_merges_are_never_lost(seed):
+    rng = random.Random(seed)
+    first = Versioned(Slow(Memory()))
+    first["list"] = [{"n": n} for n in range(300)]
+    first.commit()
+    state, other = Versioned(first.repository), Versioned(first.repository)
+    sequence = state.sequence("list")
+    held = [sequence[index] for index in rng.sample(range(50, 300), 5)]
+    for round_ in range(5):
+        if rng.random() < 0.5:
+            other.refresh()
+            other.sequence("list").insert(rng.randrange(10), {"theirs": round_})
+            other.commit()
+        if rng.random() < 0.5:
+            sequence.append({"ours": round_})
+        held[0]["round"] = round_
+        commit = asyncio.create_task(state.aio.commit())
+        for _ in range(rng.randrange(1, 20)):
+            await asyncio.sleep(rng.random() * 0.0005)
+            for each in held:
+                each["changed"] = rng.random()
+        await commit
+        assert all(any(each is held_one for each in sequence) for held_one in held)
+    await state.aio.commit()
+    assert state.checkout("HEAD").sequence("list") == sequence
+    assert not state.status()

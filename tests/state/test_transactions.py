@@ -133,7 +133,7 @@ def state() -> Versioned:
     return state
 
 
-def test_another_task_may_not_enter_one(state: Versioned) -> None:
+async def test_another_task_may_not_enter_one(state: Versioned) -> None:
     refused = []
 
     async def first(entered: asyncio.Event, tried: asyncio.Event) -> None:
@@ -150,11 +150,8 @@ def test_another_task_may_not_enter_one(state: Versioned) -> None:
             refused.append(info.value)
         tried.set()
 
-    async def main() -> None:
-        entered, tried = asyncio.Event(), asyncio.Event()
-        await asyncio.gather(first(entered, tried), second(entered, tried))
-
-    asyncio.run(main())
+    entered, tried = asyncio.Event(), asyncio.Event()
+    await asyncio.gather(first(entered, tried), second(entered, tried))
     assert len(refused) == 2
     assert state.head.message == "book the hotel"
     assert state.checkout("HEAD")["a"] == "booked"
@@ -175,16 +172,13 @@ def test_what_another_task_writes_meanwhile_belongs_to_it(state: Versioned) -> N
     assert not state.status()
 
 
-def test_one_task_may_enter_them_within_each_other(state: Versioned) -> None:
-    async def main() -> None:
-        with state.transaction("outer"):
-            state["n"] = 1
-            with pytest.raises(ZeroDivisionError), state.transaction("inner"):
-                state["n"] = 2 // len(state["log"])
-            await asyncio.sleep(0)
-            state["log"].append("after")
-
-    asyncio.run(main())
+async def test_one_task_may_enter_them_within_each_other(state: Versioned) -> None:
+    with state.transaction("outer"):
+        state["n"] = 1
+        with pytest.raises(ZeroDivisionError), state.transaction("inner"):
+            state["n"] = 2 // len(state["log"])
+        await asyncio.sleep(0)
+        state["log"].append("after")
     assert state.checkout("HEAD")["n"] == 1
     assert state.checkout("HEAD")["log"] == ["after"]
 
@@ -208,7 +202,7 @@ def test_another_thread_may_not_enter_one(state: Versioned) -> None:
     assert state.head.message == "mine"
 
 
-def test_a_thread_without_a_loop_is_told_from_a_task(state: Versioned) -> None:
+async def test_a_thread_without_a_loop_is_told_from_a_task(state: Versioned) -> None:
     entered, leave = Event(), Event()
 
     def hold() -> None:
@@ -221,11 +215,8 @@ def test_a_thread_without_a_loop_is_told_from_a_task(state: Versioned) -> None:
     thread.start()
     entered.wait(10)
 
-    async def main() -> None:
-        with pytest.raises(TransactionError, match="another thread"), state.transaction("task"):
-            raise AssertionError("it was entered")
-
-    asyncio.run(main())
+    with pytest.raises(TransactionError, match="another thread"), state.transaction("task"):
+        raise AssertionError("it was entered")
     leave.set()
     thread.join()
     assert state.head.message == "thread"

@@ -128,27 +128,24 @@ def test_what_is_synced(tmp_path: Path, disk: SlowDisk, durability: str) -> None
         assert disk.begun == (len(steps) if durability == "power" else 0), "nothing to acknowledge"
 
 
-def test_commits_of_tasks_of_one_loop_share_syncs(tmp_path: Path, disk: SlowDisk) -> None:
-    async def main() -> None:
-        with Repository(Disk(tmp_path / "s", durability="power")) as repository:
-            states = [Versioned(repository, branch=f"b{number}") for number in range(6)]
-            for state in states:
-                state["x"] = 1
-            before = disk.begun
-            disk.hold()
-            commits = [asyncio.ensure_future(state.aio.commit()) for state in states]
-            assert await asyncio.to_thread(
-                eventually, lambda: len(repository.branches) == len(states) and disk.begun > before
-            )
-            # A task that is cancelled does not take the others along.
-            commits[3].cancel()
-            disk.release()
-            done = await asyncio.gather(*commits, return_exceptions=True)
-            assert sum(isinstance(each, BaseException) for each in done) <= 1
-            assert disk.begun - before < len(states)
-            assert {repository.snapshot(f"b{number}")["x"] for number in range(6)} == {1}
-
-    asyncio.run(main())
+async def test_commits_of_tasks_of_one_loop_share_syncs(tmp_path: Path, disk: SlowDisk) -> None:
+    with Repository(Disk(tmp_path / "s", durability="power")) as repository:
+        states = [Versioned(repository, branch=f"b{number}") for number in range(6)]
+        for state in states:
+            state["x"] = 1
+        before = disk.begun
+        disk.hold()
+        commits = [asyncio.ensure_future(state.aio.commit()) for state in states]
+        assert await asyncio.to_thread(
+            eventually, lambda: len(repository.branches) == len(states) and disk.begun > before
+        )
+        # A task that is cancelled does not take the others along.
+        commits[3].cancel()
+        disk.release()
+        done = await asyncio.gather(*commits, return_exceptions=True)
+        assert sum(isinstance(each, BaseException) for each in done) <= 1
+        assert disk.begun - before < len(states)
+        assert {repository.snapshot(f"b{number}")["x"] for number in range(6)} == {1}
 
 
 def test_a_store_that_is_closed_meanwhile_acknowledges_what_it_synced(

@@ -1,6 +1,5 @@
 """A workspace: commits take its files, and moves of the state bring them back."""
 
-import asyncio
 import os
 import shutil
 import socket
@@ -568,28 +567,25 @@ def test_a_nested_git_folder_is_left_out(state, workspace, folder):
     assert sorted(tree_of(folder)) == [".git/config", "sub/.git/config"]
 
 
-def test_under_asyncio(state, workspace, folder):
-    async def run():
-        (folder / "a").write_text("1")
-        await state.aio.commit("first")
-        (folder / "a").write_text("2")
-        assert await state.aio.status()
-        await state.aio.commit("second")
-        await state.aio.undo()
-        assert (folder / "a").read_text() == "1"
-        (folder / "a").write_text("3")
-        with pytest.raises(DirtyWorkspaceError):
-            await state.aio.reset("HEAD~1")
-        with pytest.raises(BlockFailedError):
-            async with state.aio.transaction("t"):
-                lay_and_fail(folder, {"a": (0o644, b"4")})
-        assert (folder / "a").read_text() == "3"
-        await state.aio.discard()
-        assert (folder / "a").read_text() == "1"
-        await state.aio.redo()
-        assert (folder / "a").read_text() == "2"
-
-    asyncio.run(run())
+async def test_under_asyncio(state, workspace, folder):
+    (folder / "a").write_text("1")
+    await state.aio.commit("first")
+    (folder / "a").write_text("2")
+    assert await state.aio.status()
+    await state.aio.commit("second")
+    await state.aio.undo()
+    assert (folder / "a").read_text() == "1"
+    (folder / "a").write_text("3")
+    with pytest.raises(DirtyWorkspaceError):
+        await state.aio.reset("HEAD~1")
+    with pytest.raises(BlockFailedError):
+        async with state.aio.transaction("t"):
+            lay_and_fail(folder, {"a": (0o644, b"4")})
+    assert (folder / "a").read_text() == "3"
+    await state.aio.discard()
+    assert (folder / "a").read_text() == "1"
+    await state.aio.redo()
+    assert (folder / "a").read_text() == "2"
 
 
 @task

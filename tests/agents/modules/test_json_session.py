@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from tests.support.event_loop import in_event_loop
 from tests.support.modules import Agent, Memory, Message, Toolkit
 from versioned_state.agents.modules import JSONSession, SessionBase, StateModule
 from versioned_state.agents.modules.files import session_file
@@ -36,7 +35,6 @@ def names(folder: Path) -> list[str]:
 # The forms
 
 
-@in_event_loop
 async def test_the_form_of_the_document(tmp_path):
     session = JSONSession(session_id="session_2025-08-08", save_dir=f"{tmp_path}/user-bob/")
     assert session.save_path == f"{tmp_path}/user-bob/session_2025-08-08.json"
@@ -49,7 +47,6 @@ async def test_the_form_of_the_document(tmp_path):
     assert other.state_dict() == CONTENT
 
 
-@in_event_loop
 async def test_the_form_of_later_releases(tmp_path):
     session = JSONSession(save_dir=str(tmp_path))
     other = Agent("other")
@@ -69,7 +66,6 @@ async def test_the_form_of_later_releases(tmp_path):
         session.save_path  # noqa: B018
 
 
-@in_event_loop
 async def test_the_form_with_a_session_and_a_user(tmp_path):
     session = JSONSession("one", tmp_path)
     await session.save_session_state("one", user_id="bob", agent=agent())
@@ -81,7 +77,6 @@ async def test_the_form_with_a_session_and_a_user(tmp_path):
         await session.save_session_state("two", agent=agent())
 
 
-@in_event_loop
 async def test_what_is_no_session_or_no_module(tmp_path):
     session: Any = JSONSession(save_dir=tmp_path / "made")
     for call in (session.save_session_state, session.load_session_state):
@@ -98,7 +93,6 @@ async def test_what_is_no_session_or_no_module(tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-@in_event_loop
 async def test_a_folder_relative_to_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     await JSONSession().save_session_state("one", agent=agent())
@@ -130,7 +124,6 @@ def test_a_session_of_ones_own():
 # What a file holds
 
 
-@in_event_loop
 async def test_a_name_that_was_not_saved_is_skipped(tmp_path):
     session = JSONSession(save_dir=tmp_path)
     await session.save_session_state("one", agent=agent())
@@ -141,7 +134,6 @@ async def test_a_name_that_was_not_saved_is_skipped(tmp_path):
     assert files(tmp_path) == {"one.json": {"second": second.state_dict()}}, "a save replaces the file"
 
 
-@in_event_loop
 async def test_text_of_any_kind_comes_back_and_agentscope_can_read_it(tmp_path):
     session = JSONSession(save_dir=tmp_path)
     texts = ["用户", "\ud800", "\x00", " ", "😀", ""]
@@ -155,7 +147,6 @@ async def test_text_of_any_kind_comes_back_and_agentscope_can_read_it(tmp_path):
     assert memory.content == texts
 
 
-@in_event_loop
 async def test_the_state_is_that_of_the_call(tmp_path):
     session = JSONSession(save_dir=tmp_path)
     memory = Memory([["a"]])
@@ -170,7 +161,6 @@ async def test_the_state_is_that_of_the_call(tmp_path):
 # Failures
 
 
-@in_event_loop
 async def test_a_load_that_fails_changes_nothing_in_any_module(tmp_path):
     session = JSONSession(save_dir=tmp_path)
     await session.save_session_state("one", first=agent(), tools=Toolkit(a=True), last=Memory(["new"]))
@@ -185,7 +175,6 @@ async def test_a_load_that_fails_changes_nothing_in_any_module(tmp_path):
         assert (first.name, first.memory.content, tools.groups, last.content) == ("1", [], {"a": [False]}, [])
 
 
-@in_event_loop
 async def test_a_save_of_what_json_cannot_hold_leaves_the_file(tmp_path):
     session = JSONSession(save_dir=tmp_path)
     await session.save_session_state("one", agent=agent())
@@ -208,7 +197,6 @@ async def test_a_save_of_what_json_cannot_hold_leaves_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'"x"', b"\xff", b"[" * 100_000, b"\x00" * 10])
-@in_event_loop
 async def test_a_file_that_is_no_session(tmp_path, data):
     (tmp_path / "one.json").write_bytes(data)
     other = Agent("other")
@@ -218,7 +206,6 @@ async def test_a_file_that_is_no_session(tmp_path, data):
     assert (tmp_path / "one.json").read_bytes() == data
 
 
-@in_event_loop
 async def test_a_folder_that_cannot_be_one(tmp_path):
     (tmp_path / "file").write_text("")
     session = JSONSession(save_dir=tmp_path / "file" / "folder")
@@ -238,7 +225,6 @@ async def test_a_folder_that_cannot_be_one(tmp_path):
 # Side by side
 
 
-@in_event_loop
 async def test_a_thousand_saves_at_once(tmp_path):
     session = JSONSession(save_dir=tmp_path)
     await asyncio.gather(
@@ -252,7 +238,6 @@ async def test_a_thousand_saves_at_once(tmp_path):
         assert memory.content == [number] * 100, "the last call's"
 
 
-@in_event_loop
 async def test_a_load_comes_after_the_saves_before_it(tmp_path):
     session = JSONSession(save_dir=tmp_path)
     loaded = [Memory() for _ in range(3)]
@@ -267,7 +252,6 @@ async def test_a_load_comes_after_the_saves_before_it(tmp_path):
     assert all(number >= at for at, number in enumerate(numbers))
 
 
-@in_event_loop
 async def test_a_cancelled_save_leaves_one_of_both_states_and_holds_up_nobody(tmp_path):
     session = JSONSession(save_dir=tmp_path)
     await session.save_session_state("one", memory=Memory(["old"]))
@@ -298,7 +282,6 @@ async def test_a_cancelled_save_leaves_one_of_both_states_and_holds_up_nobody(tm
     assert names(tmp_path) == ["one.json"]
 
 
-@in_event_loop
 async def test_a_cancelled_save_does_not_take_the_others_with_it(tmp_path):
     """Of the saves that wait, the last one is written, or one before it if that is cancelled."""
     session = JSONSession(save_dir=tmp_path)
@@ -375,7 +358,6 @@ def test_one_file_for_each_session_on_every_file_system(ids, others):
         ("A", "a"),
     ],
 )
-@in_event_loop
 async def test_ids_of_any_kind_stay_in_the_folder(tmp_path, session_id, user_id):
     session = JSONSession(save_dir=tmp_path / "in" / "here")
     await session.save_session_state(session_id, user_id, memory=Memory([session_id]))
@@ -387,7 +369,6 @@ async def test_ids_of_any_kind_stay_in_the_folder(tmp_path, session_id, user_id)
     ]
 
 
-@in_event_loop
 async def test_sessions_that_agentscope_took_for_one(tmp_path):
     session = JSONSession(save_dir=tmp_path)
     pairs = [("c", "a_b"), ("b_c", "a"), ("a_b_c", "")]
@@ -418,7 +399,6 @@ def written_by_agentscope(folder: Path, name: str, content: Any) -> None:
         ("用户_s.json", "s", "用户"),
     ],
 )
-@in_event_loop
 async def test_a_file_of_agentscope_is_read_and_ours_comes_first(tmp_path, name, session_id, user_id):
     written_by_agentscope(tmp_path, name, ["there", "\ud800"])
     session, memory = JSONSession(save_dir=tmp_path), Memory()
@@ -430,7 +410,6 @@ async def test_a_file_of_agentscope_is_read_and_ours_comes_first(tmp_path, name,
     assert (tmp_path / name).exists()
 
 
-@in_event_loop
 async def test_a_file_outside_the_folder_is_not_taken_for_agentscopes(tmp_path):
     (tmp_path / "in").mkdir()
     written_by_agentscope(tmp_path, "secret.json", ["secret"])
@@ -450,7 +429,6 @@ async def test_a_file_outside_the_folder_is_not_taken_for_agentscopes(tmp_path):
             await session.load_session_state(*ids, allow_not_exist=False, memory=Memory())
 
 
-@in_event_loop
 async def test_our_file_of_another_session_is_not_taken_for_agentscopes(tmp_path):
     """Else whoever chooses the id of a session without a user could speak to the agent of bob."""
     session = JSONSession(save_dir=tmp_path)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.modules import Agent, Memory, Message, ObjectMemory, Toolkit
 from tests.support.processes import fork, join
 from versioned_state import Disk, Repository, Versioned, branch_name
@@ -45,7 +44,6 @@ def messages(count: int) -> list[dict[str, Any]]:
 # A save is a commit
 
 
-@in_event_loop
 async def test_a_save_is_a_commit_of_the_fields_by_path():
     store = Store()
     session, agent = VersionedSession(store), Agent("Friday", messages(2))
@@ -62,7 +60,6 @@ async def test_a_save_is_a_commit_of_the_fields_by_path():
     assert Versioned(store, branch="bob/trip%20to%20Rome")["agent"]["name"] == "Friday"
 
 
-@in_event_loop
 async def test_a_save_that_changes_nothing_makes_no_commit():
     session, agent = VersionedSession(), Agent()
     first = await session.save_session_state("one", agent=agent)
@@ -73,7 +70,6 @@ async def test_a_save_that_changes_nothing_makes_no_commit():
     assert list(session.repository.branches) == ["%/one"]
 
 
-@in_event_loop
 async def test_types_come_back_as_they_were():
     session, memory = VersionedSession(), Memory()
     memory.content = [(1, 2), {1: "a", (2, 3): {4}}, b"x", 1 << 100, "\ud800"]
@@ -85,7 +81,6 @@ async def test_types_come_back_as_they_were():
     assert other.content is not memory.content
 
 
-@in_event_loop
 async def test_modules_that_say_themselves_what_their_state_is():
     session, memory, tools = VersionedSession(), ObjectMemory(), Toolkit(a=True, b=False)
     memory.content.append(Message("hi"))
@@ -95,7 +90,6 @@ async def test_modules_that_say_themselves_what_their_state_is():
     assert ([message.text for message in other.content], others.groups) == (["hi"], {"a": [True], "b": [False]})
 
 
-@in_event_loop
 async def test_sessions_of_any_ids_are_apart():
     store = Store()
     pairs = [
@@ -122,7 +116,6 @@ async def test_sessions_of_any_ids_are_apart():
 # Loads
 
 
-@in_event_loop
 async def test_a_session_that_was_never_saved():
     session, agent = VersionedSession(), Agent("kept")
     await session.load_session_state("one", agent=agent)
@@ -134,7 +127,6 @@ async def test_a_session_that_was_never_saved():
     assert agent.name == "kept", "a name that was not saved is skipped"
 
 
-@in_event_loop
 async def test_any_revision_is_loaded_and_a_save_goes_on_from_there():
     session, agent = VersionedSession(), Agent("0")
     commits = []
@@ -162,7 +154,6 @@ async def test_any_revision_is_loaded_and_a_save_goes_on_from_there():
     assert agent.name == "1"
 
 
-@in_event_loop
 async def test_a_load_that_fails_changes_nothing_in_any_module():
     session = VersionedSession()
     await session.save_session_state("one", first=Agent("new"), tools=Toolkit(a=True), last=Memory(["new"]))
@@ -177,7 +168,6 @@ async def test_a_load_that_fails_changes_nothing_in_any_module():
             state.undo()
 
 
-@in_event_loop
 async def test_what_is_no_session_or_no_module():
     session: Any = VersionedSession()
     for call in (session.save_session_state, session.load_session_state):
@@ -191,7 +181,6 @@ async def test_what_is_no_session_or_no_module():
         VersionedSession("./here")  # type: ignore[arg-type]
 
 
-@in_event_loop
 async def test_a_module_may_change_right_after_a_load_or_during_a_save():
     session, memory = VersionedSession(), Memory([[1]])
     save = asyncio.ensure_future(session.save_session_state("one", memory=memory))
@@ -205,7 +194,6 @@ async def test_a_module_may_change_right_after_a_load_or_during_a_save():
         assert state["memory"] == {"content": [[1]]}
 
 
-@in_event_loop
 async def test_an_instance_may_change_during_a_save():
     session, memory = VersionedSession(), Memory()
     memory.register_state("content", lambda content: content, lambda content: content)
@@ -226,7 +214,6 @@ class Stubborn(Note):
         raise TypeError
 
 
-@in_event_loop
 async def test_a_save_of_one_module_leaves_the_others_as_they_were_saved():
     session, memory, other = VersionedSession(), Memory(), Memory()
     memory.register_state("content", lambda content: content, lambda content: content)
@@ -244,7 +231,6 @@ async def test_a_save_of_one_module_leaves_the_others_as_they_were_saved():
 # Saves beside others
 
 
-@in_event_loop
 async def test_saves_of_others_are_merged_by_path():
     store = Store()
     here, there = VersionedSession(store), VersionedSession(store)
@@ -269,7 +255,6 @@ async def test_saves_of_others_are_merged_by_path():
         assert len(list(state.log())) > count
 
 
-@in_event_loop
 async def test_what_a_killed_process_leaves_of_a_merge_expires():
     left = 0
     for at in range(1, 60):
@@ -298,7 +283,6 @@ async def test_what_a_killed_process_leaves_of_a_merge_expires():
     assert left
 
 
-@in_event_loop
 async def test_the_same_field_changed_by_two_is_a_conflict_that_loses_nothing():
     store = Store()
     here, there = VersionedSession(store), VersionedSession(store)
@@ -326,7 +310,6 @@ async def test_the_same_field_changed_by_two_is_a_conflict_that_loses_nothing():
         assert state["agent"]["name"] == "theirs and mine"
 
 
-@in_event_loop
 async def test_a_policy_of_the_repository_decides():
     store = Store()
     here, there = VersionedSession(store), VersionedSession(store)
@@ -342,7 +325,6 @@ async def test_a_policy_of_the_repository_decides():
         assert sorted(state["memory"]["content"]) == ["mine", "theirs"]
 
 
-@in_event_loop
 async def test_requests_on_one_session_object_that_load_and_save_at_once():
     """The base is what a module has seen, not what the session has: else the second request would undo the first."""
     session = VersionedSession()
@@ -364,7 +346,6 @@ async def test_requests_on_one_session_object_that_load_and_save_at_once():
         )
 
 
-@in_event_loop
 async def test_a_hundred_saves_of_one_module_at_once_are_in_order():
     session, memory = VersionedSession(), Memory()
     saves = []
@@ -378,7 +359,6 @@ async def test_a_hundred_saves_of_one_module_at_once_are_in_order():
         assert [len(state.checkout(commit)["memory"]["content"]) for commit in state.log()] == list(range(100, 0, -1))
 
 
-@in_event_loop
 async def test_a_module_that_has_seen_nothing_takes_the_place_of_what_is_there():
     session = VersionedSession()
     first = await session.save_session_state("one", memory=Memory(["old"]))
@@ -388,7 +368,6 @@ async def test_a_module_that_has_seen_nothing_takes_the_place_of_what_is_there()
         assert state.checkout(first)["memory"]["content"] == ["old"]
 
 
-@in_event_loop
 async def test_a_module_that_found_nothing_to_load_does_not_undo_the_first_save_of_another():
     store = Store()
     here, there = VersionedSession(store), VersionedSession(store)
@@ -450,7 +429,6 @@ def test_threads_with_event_loops_of_their_own():
 # What it costs
 
 
-@in_event_loop
 async def test_a_save_costs_what_changed_whatever_the_length_of_the_memory():
     costs = []
     for count in (1_000, 10_000):
@@ -470,7 +448,6 @@ async def test_a_save_costs_what_changed_whatever_the_length_of_the_memory():
     assert large.bytes_written < 2_000
 
 
-@in_event_loop
 async def test_the_saves_of_one_session_after_another_read_nothing_but_the_branch():
     store = Counting(Store())
     session, agent = VersionedSession(Repository(store)), Agent(content=messages(2_000))
@@ -483,7 +460,6 @@ async def test_the_saves_of_one_session_after_another_read_nothing_but_the_branc
         assert (counts.round_trips, counts.objects_read) == (2, 0)
 
 
-@in_event_loop
 async def test_the_handles_of_eight_sessions_stay_open():
     session = VersionedSession()
     names = [str(number) for number in range(12)]
@@ -499,7 +475,6 @@ async def test_the_handles_of_eight_sessions_stay_open():
             assert state["memory"]["content"] == [name, "more"]
 
 
-@in_event_loop
 async def test_a_handle_whose_branch_cannot_be_read_is_closed():
     store = Faulty(Store())
     session = VersionedSession(Repository(store))
@@ -521,7 +496,6 @@ async def test_a_handle_whose_branch_cannot_be_read_is_closed():
         assert state["memory"]["content"] == ["two"]
 
 
-@in_event_loop
 async def test_a_save_after_a_load_by_another_process_writes_what_changed():
     store = Counting(Store())
     await VersionedSession(store).save_session_state("one", agent=Agent(content=messages(2_000)))
@@ -534,7 +508,6 @@ async def test_a_save_after_a_load_by_another_process_writes_what_changed():
     assert store.counts.bytes_written < 2_000
 
 
-@in_event_loop
 async def test_the_event_loop_does_not_wait_for_the_store():
     entered, leave = threading.Event(), threading.Event()
 
@@ -572,7 +545,6 @@ def test_a_module_is_not_kept_alive():
 # Failures
 
 
-@in_event_loop
 async def test_a_value_that_cannot_be_stored_is_named_and_nothing_is_saved():
     session, bad = VersionedSession(), Memory()
     bad.content = [threading.Lock()]
@@ -582,7 +554,6 @@ async def test_a_value_that_cannot_be_stored_is_named_and_nothing_is_saved():
         assert list(state.log()) == []
 
 
-@in_event_loop
 async def test_a_cancelled_save_ends_first_and_the_next_one_knows():
     session, memory = VersionedSession(), Memory()
     for steps in range(10):
@@ -598,7 +569,6 @@ async def test_a_cancelled_save_ends_first_and_the_next_one_knows():
 
 
 @pytest.mark.parametrize("lands", [True, False])
-@in_event_loop
 async def test_after_a_lost_reply_the_next_save_finds_out(lands):
     class Losing(Store):
         losing = 0
@@ -634,7 +604,6 @@ async def test_after_a_lost_reply_the_next_save_finds_out(lands):
         assert len(list(state.log())) == 3 if lands else 2
 
 
-@in_event_loop
 async def test_a_closed_store():
     store = Store()
     session, memory = VersionedSession(store), Memory(["kept"])
@@ -646,7 +615,6 @@ async def test_a_closed_store():
     assert memory.content == ["kept"]
 
 
-@in_event_loop
 async def test_a_session_that_was_deleted_or_taken_back_meanwhile():
     session, memory = VersionedSession(), Memory([1])
     await session.save_session_state("one", memory=memory)

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state.errors import (
     InvalidArgumentError,
     PickleRefusedError,
@@ -70,7 +69,6 @@ def texts(session: Session | None) -> list[str]:
 
 
 class SessionHistoryContract:
-    @in_event_loop
     async def test_a_session_is_created_appended_to_and_read(self, opened: Opened) -> None:
         async with opened() as service:
             assert isinstance(service, SessionHistoryService)
@@ -89,7 +87,6 @@ class SessionHistoryContract:
             assert texts(found) == ["Rome?", "Yes.", "When?", "May."]
             assert await service.health()
 
-    @in_event_loop
     async def test_an_id_is_stripped_and_a_blank_one_is_a_new_one(self, opened: Opened) -> None:
         async with opened() as service:
             assert (await service.create_session("u", " a\t")).id == "a"
@@ -106,7 +103,6 @@ class SessionHistoryContract:
             await service.delete_session("u", " a ")
             assert sorted(each.id for each in await service.list_sessions("u")) == sorted(fresh)
 
-    @in_event_loop
     async def test_creating_a_session_again_keeps_its_history(self, opened: Opened) -> None:
         async with opened() as service:
             session = await service.create_session("u", "s")
@@ -115,7 +111,6 @@ class SessionHistoryContract:
             assert texts(await service.create_session("u", "s", last=1)) == ["2"]
             assert texts(await service.get_session("u", "s")) == ["1", "2"]
 
-    @in_event_loop
     async def test_a_missing_session_is_created_or_none(self, opened: Opened) -> None:
         async with opened() as service:
             session = await service.get_session("u", "new")
@@ -129,7 +124,6 @@ class SessionHistoryContract:
             assert [each.id for each in await service.list_sessions("u")] == ["new"]
             assert await service.list_sessions("nobody") == []
 
-    @in_event_loop
     async def test_a_deleted_session_is_none_until_it_is_created_again(self, opened: Opened) -> None:
         async with opened() as service, opened() as other:
             session = await service.create_session("u", "s")
@@ -153,7 +147,6 @@ class SessionHistoryContract:
             assert texts(await other.get_session("u", "s")) == ["new"]
             assert await service.get_session("u", "never") is not None
 
-    @in_event_loop
     async def test_a_session_that_another_client_deleted_begins_anew(self, opened: Opened) -> None:
         async with opened() as service, opened() as other:
             session = await service.create_session("u", "s")
@@ -166,7 +159,6 @@ class SessionHistoryContract:
             await service.append_message(session, text("newer"))
             assert texts(await other.get_session("u", "s")) == ["newer"]
 
-    @in_event_loop
     async def test_a_session_that_was_never_created_takes_no_message(self, opened: Opened) -> None:
         async with opened() as service:
             session = Session(id="made by hand", user_id="u")
@@ -175,7 +167,6 @@ class SessionHistoryContract:
             assert session.messages == []
             assert await service.list_sessions("u") == []
 
-    @in_event_loop
     async def test_the_last_messages_alone(self, opened: Opened) -> None:
         async with opened() as service:
             session = await service.create_session("u", "s")
@@ -188,7 +179,6 @@ class SessionHistoryContract:
             assert texts(few) == ["48", "49", "50"]
             assert len(texts(await service.get_session("u", "s"))) == 51
 
-    @in_event_loop
     async def test_sessions_are_listed_without_messages_and_by_the_page(self, opened: Opened) -> None:
         async with opened() as service:
             for user, name in (("u", "b"), ("u", "a"), ("v", "c"), ("u", "d"), ("u/a", "e"), ("", "f")):
@@ -211,7 +201,6 @@ class SessionHistoryContract:
             assert await service.get_session("u", "a") is None
             assert [each.id for each in await service.list_sessions("u/a")] == ["e"]
 
-    @in_event_loop
     async def test_any_ids(self, opened: Opened) -> None:
         async with opened() as service:
             for user in ("", "..", "\udcff", "y" * 300):
@@ -224,7 +213,6 @@ class SessionHistoryContract:
                     assert found.id == id
                 assert sorted(each.id for each in await service.list_sessions(user)) == sorted(HOSTILE_IDS)
 
-    @in_event_loop
     async def test_messages_come_back_as_they_were(self, opened: Opened) -> None:
         message = Message(
             id="msg_own",
@@ -270,7 +258,6 @@ class SessionHistoryContract:
             assert third.model_dump()["unknown"] == 7
             assert third.id == "msg_dict"
 
-    @in_event_loop
     async def test_what_is_read_and_what_was_given_share_nothing_with_what_is_stored(self, opened: Opened) -> None:
         async with opened() as service:
             session = await service.create_session("u", "s")
@@ -302,7 +289,6 @@ class SessionHistoryContract:
         ],
         ids=lambda wrong: type(wrong).__name__,
     )
-    @in_event_loop
     async def test_an_invalid_message_appends_nothing(self, opened: Opened, wrong: Any) -> None:
         async with opened() as service:
             session = await service.create_session("u", "s")
@@ -313,7 +299,6 @@ class SessionHistoryContract:
             await service.append_message(session, [])
             assert texts(await service.get_session("u", "s")) == []
 
-    @in_event_loop
     async def test_a_message_that_cannot_be_stored_appends_nothing(self, opened: Opened) -> None:
         async with opened() as service:
             session = await service.create_session("u", "s")
@@ -343,7 +328,6 @@ class SessionHistoryContract:
             ("append_message", ("s", text("hi"))),
         ],
     )
-    @in_event_loop
     async def test_an_argument_of_a_wrong_type_is_named(
         self, opened: Opened, call: str, arguments: tuple[Any, ...]
     ) -> None:
@@ -351,7 +335,6 @@ class SessionHistoryContract:
             with pytest.raises(InvalidArgumentError):
                 await getattr(service, call)(*arguments)
 
-    @in_event_loop
     async def test_a_hundred_appends_at_once_from_each_of_four_clients_keep_all(self, opened: Opened) -> None:
         async with opened() as one, opened() as two, opened() as three, opened() as four:
             await one.create_session("u", "s")
@@ -372,7 +355,6 @@ class SessionHistoryContract:
             assert sorted(kept) == sorted(f"{n}{half}" for n in range(400) for half in "ab")
             assert all(kept[at].rstrip("a") + "b" == kept[at + 1] for at in range(0, 800, 2))
 
-    @in_event_loop
     async def test_the_appends_of_one_task_keep_their_order_among_those_of_others(self, opened: Opened) -> None:
         async with opened() as service:
             session = await service.create_session("u", "s")
@@ -381,7 +363,6 @@ class SessionHistoryContract:
             assert texts(session) == [str(n) for n in range(30)]
             assert texts(await service.get_session("u", "s")) == [str(n) for n in range(30)]
 
-    @in_event_loop
     async def test_a_bad_message_does_not_spoil_those_that_wait_with_it(self, opened: Opened) -> None:
         async with opened() as service:
             session = await service.create_session("u", "s")

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.services.memory import MemoryService
 from versioned_state.services.schemas.agent_schemas import DataContent, FunctionCall, ImageContent, Message, TextContent
@@ -86,7 +85,6 @@ def found_by_reading(texts: list[str], query: str) -> list[str]:
 
 
 class MemoryServiceContract:
-    @in_event_loop
     async def test_the_document(self, opened: Opened) -> None:
         async with opened() as service:
             await service.add_memory("user1", [said("hello world")], session_id="session1")
@@ -101,7 +99,6 @@ class MemoryServiceContract:
             await service.delete_memory("user1")
             assert await service.health()
 
-    @in_event_loop
     async def test_messages_come_back_as_they_were(self, opened: Opened) -> None:
         messages = [
             Message(
@@ -135,7 +132,6 @@ class MemoryServiceContract:
             again = (await service.list_memory("u"))[0]
             assert (again.get_text_content(), again.metadata) == ("look", {"tags": ["x"]})
 
-    @in_event_loop
     async def test_keywords(self, opened: Opened) -> None:
         async with opened() as service:
             texts = [
@@ -165,7 +161,6 @@ class MemoryServiceContract:
             assert await search("k") == ["ok"]
             assert await search("   ") == await search("nothing") == []
 
-    @in_event_loop
     async def test_all_texts_of_a_message_count_and_nothing_else(self, opened: Opened) -> None:
         async with opened() as service:
             await service.add_memory(
@@ -178,7 +173,6 @@ class MemoryServiceContract:
             assert texts_of(await service.search_memory("u", [said("zzz", "SECOND")])) == ["first"]
             assert texts_of(await service.search_memory("u", [said("second")], {"rank": "bm25"})) == ["first"]
 
-    @in_event_loop
     async def test_an_empty_query_finds_nothing(self, opened: Opened) -> None:
         async with opened() as service:
             await service.add_memory("u", [said("hello")])
@@ -190,7 +184,6 @@ class MemoryServiceContract:
                 await service.search_memory("u", [{"role": "user", "content": [{"type": "text", "text": "HELL"}]}])
             ) == ["hello"]
 
-    @in_event_loop
     async def test_ranked_search_gives_the_best_first(self, opened: Opened) -> None:
         async with opened() as service:
             texts = [
@@ -215,7 +208,6 @@ class MemoryServiceContract:
             assert await ranked("at") == []
             assert await ranked("...") == []
 
-    @in_event_loop
     async def test_pages(self, opened: Opened) -> None:
         async with opened() as service:
             for session in ("b", "a", "c", "B", "ab"):
@@ -229,7 +221,6 @@ class MemoryServiceContract:
                 assert await service.list_memory("u", {"page_num": number}) == []
             assert await service.list_memory("nobody") == []
 
-    @in_event_loop
     async def test_filters_are_checked(self, opened: Opened) -> None:
         async with opened() as service:
             await service.add_memory("u", [said("hello")])
@@ -267,7 +258,6 @@ class MemoryServiceContract:
             for most in (None, 2**63, 10**5000):
                 assert len(await service.search_memory("u", [said("hello")], {"top_k": most})) == 1
 
-    @in_event_loop
     async def test_bad_messages_and_ids_add_nothing(self, opened: Opened) -> None:
         async with opened() as service:
             for messages in ([said("fine"), {"role": "nobody"}], [7], "text", [said("fine"), None], [{"content": 7}]):
@@ -282,7 +272,6 @@ class MemoryServiceContract:
                 await service.search_memory("u", [7])
             assert await service.list_memory("u") == []
 
-    @in_event_loop
     async def test_users_and_sessions_of_any_ids_are_apart(self, opened: Opened) -> None:
         async with opened() as service:
             for number, id in enumerate(HOSTILE_IDS):
@@ -305,7 +294,6 @@ class MemoryServiceContract:
                     number >= sessions.index("default")
                 )
 
-    @in_event_loop
     async def test_a_falsy_session_is_the_default_one(self, opened: Opened) -> None:
         async with opened() as service:
             for session in (None, "", "default"):
@@ -313,7 +301,6 @@ class MemoryServiceContract:
             await service.delete_memory("u", "default")
             assert await service.list_memory("u") == []
 
-    @in_event_loop
     async def test_what_is_deleted_is_not_found(self, opened: Opened) -> None:
         async with opened() as service:
             await service.add_memory("u", [said("secret apple"), said("apple")], "a")
@@ -336,7 +323,6 @@ class MemoryServiceContract:
             assert texts_of(await service.list_memory("u")) == ["an apple"]
             assert texts_of(await service.search_memory("v", [said("apple")])) == ["apple of v"]
 
-    @in_event_loop
     async def test_hostile_queries_are_only_text(self, opened: Opened) -> None:
         async with opened() as service:
             texts = [f"<{text}>" for text in (*HOSTILE_QUERIES, "hello world", "title: hello", "100%")]
@@ -347,7 +333,6 @@ class MemoryServiceContract:
                 await service.search_memory("u", [said(query)], {"rank": "bm25"})
             assert len(await service.list_memory("u", {"page_size": 100})) == len(texts)
 
-    @in_event_loop
     async def test_a_megabyte_as_a_query_and_as_a_message(self, opened: Opened) -> None:
         dice = Random(7)
         long = " ".join(f"{dice.getrandbits(50):x}" for _ in range(20_000))
@@ -364,7 +349,6 @@ class MemoryServiceContract:
             assert texts_of(await service.search_memory("u", [said("start")], {"rank": "bm25"})) == [f"start {long}"]
             assert len(await service.search_memory("u", [said("x" * 1_000_000)])) == 0
 
-    @in_event_loop
     async def test_searches_find_what_reading_everything_finds(self, opened: Opened) -> None:
         dice = Random(14)
         texts = [" ".join(dice.choices(WORDS, k=dice.randint(0, 6))) for _ in range(120)]
@@ -392,7 +376,6 @@ class MemoryServiceContract:
                 assert texts_of(await service.search_memory("u", [said(query)])) == expected, query
                 assert texts_of(await service.search_memory("u", [said(query)], {"top_k": 3})) == expected[-3:], query
 
-    @in_event_loop
     async def test_four_clients_lose_nothing(self, opened: Opened) -> None:
         services = [opened() for _ in range(4)]
         for service in services:
@@ -419,7 +402,6 @@ class MemoryServiceContract:
         for service in services:
             await service.stop()
 
-    @in_event_loop
     async def test_memory_stays_over_a_restart(self, opened: Opened) -> None:
         first = opened()
         async with first as service:

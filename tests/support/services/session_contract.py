@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from tests.support.services.history_contract import texts
 from tests.support.services.memory_contract import said, texts_of
 from versioned_state.errors import (
@@ -56,7 +55,6 @@ async def all_of(service: SessionService, user: str = "u", session: str = "s") -
 
 
 class SessionServiceContract:
-    @in_event_loop
     async def test_a_turn_is_one_commit_of_state_messages_and_memory(self, opened: Opened) -> None:
         async with opened() as service:
             async with service.turn("u", "s") as turn:
@@ -93,7 +91,6 @@ class SessionServiceContract:
             assert await service.state.list_rounds("u", "s") == [1, 2]
             assert len(await service.log("u", "s", limit=1)) == 1
 
-    @in_event_loop
     async def test_what_a_caller_keeps_of_a_turn_is_not_in_the_next_one(self, opened: Opened) -> None:
         async with opened() as service:
             async with service.turn("u", "s") as turn:
@@ -115,7 +112,6 @@ class SessionServiceContract:
             assert [getattr(each, "role", None) for each in session.messages] == ["user"]
 
     @pytest.mark.parametrize("end", ["error", "cancelled", "not stored", "not a message"])
-    @in_event_loop
     async def test_nothing_is_left_of_a_turn_that_fails(self, opened: Opened, end: str) -> None:
         async with opened() as service:
             async with service.turn("u", "s") as turn:
@@ -160,7 +156,6 @@ class SessionServiceContract:
                 turn.append(said("three"))
             assert (await all_of(service)).messages == ["one", "three"]
 
-    @in_event_loop
     async def test_a_message_is_there_once_by_its_id(self, opened: Opened) -> None:
         async with opened() as service:
             one, two = said("one"), said("two")
@@ -193,7 +188,6 @@ class SessionServiceContract:
                 await service.history.append_message(session, other)
             assert (await all_of(service)).messages == ["one", "two"]
 
-    @in_event_loop
     async def test_a_turn_without_changes_makes_no_commit(self, opened: Opened) -> None:
         async with opened() as service:
             async with service.turn("u", "s") as turn:
@@ -206,7 +200,6 @@ class SessionServiceContract:
             assert turn.commit is not None
             assert again.commit.id == turn.commit.id
 
-    @in_event_loop
     async def test_undo_takes_back_all_of_the_last_turns(self, opened: Opened) -> None:
         async with opened() as service:
             seen = []
@@ -243,7 +236,6 @@ class SessionServiceContract:
                 with pytest.raises(InvalidArgumentError, match="turns"):
                     await service.undo("u", "s", wrong)  # type: ignore[arg-type]
 
-    @in_event_loop
     async def test_a_fork_has_all_of_the_session_and_goes_its_own_way(self, opened: Opened) -> None:
         async with opened() as service:
             async with service.turn("u", "s") as turn:
@@ -271,7 +263,6 @@ class SessionServiceContract:
             with pytest.raises(SessionNotFoundError):
                 await service.fork("u", "nobody")
 
-    @in_event_loop
     async def test_turns_at_once_are_merged_by_path_and_keep_the_messages_of_both(self, opened: Opened) -> None:
         async with opened() as service:
             async with service.turn("u", "s") as turn:
@@ -297,7 +288,6 @@ class SessionServiceContract:
             assert await service.state.list_rounds("u", "s") == list(range(1, 8))
             assert whole.commits == 7
 
-    @in_event_loop
     async def test_of_two_turns_that_change_one_part_the_later_one_fails_whole(self, opened: Opened) -> None:
         async with opened() as service:
             async with service.turn("u", "s") as turn:
@@ -312,7 +302,6 @@ class SessionServiceContract:
             whole = await all_of(service)
             assert (whole.state, whole.messages, whole.commits) == ({"n": 1}, ["first"], 2)
 
-    @in_event_loop
     async def test_the_services_work_on_the_same_session(self, opened: Opened) -> None:
         async with opened() as service:
             session = await service.history.create_session("u", "s")
@@ -333,7 +322,6 @@ class SessionServiceContract:
             assert await all_of(service) == All(None, None, [], 0)
             await service.delete_session("u", "s")
 
-    @in_event_loop
     async def test_wrong_calls(self, opened: Opened) -> None:
         async with opened() as service:
             for user, session in (("u", ""), ("u", None), (1, "s")):
@@ -359,7 +347,6 @@ class SessionServiceContract:
             assert await service.log("u", "nobody") == []
             assert (await all_of(service)).state == {"n": 1}
 
-    @in_event_loop
     async def test_ids_of_any_characters(self, opened: Opened) -> None:
         ids = ["/", "..", "a/b", "\udcff", "x" * 300, "é", "%", "HEAD", "@", "a\nb"]
         async with opened() as service:

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_loop import in_event_loop
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError
 from versioned_state.services.agent_state import StateService
 
@@ -51,7 +50,6 @@ class Mood:
 
 
 class StateServiceContract:
-    @in_event_loop
     async def test_the_document(self, opened: Opened) -> None:
         async with opened() as service:
             round_id = await service.save_state(user_id="User1", session_id="TestSession", state={"memory": ["hi"]})
@@ -59,7 +57,6 @@ class StateServiceContract:
             assert await service.export_state(user_id="User1", session_id="TestSession") == {"memory": ["hi"]}
             assert await service.health()
 
-    @in_event_loop
     async def test_rounds_count_up_and_the_latest_is_the_highest(self, opened: Opened) -> None:
         async with opened() as service:
             assert [await service.save_state("u", {"n": n}) for n in range(3)] == [1, 2, 3]
@@ -71,7 +68,6 @@ class StateServiceContract:
             contents = [await service.export_state("u", None, each) for each in (1, 2, 3, 10, 11)]
             assert contents == [{"n": 0}, {"n": 1}, {"n": "three"}, {"n": 10}, {"n": 11}]
 
-    @in_event_loop
     async def test_a_falsy_session_is_the_default_one(self, opened: Opened) -> None:
         async with opened() as service:
             for number, session in enumerate((None, "", "default"), 1):
@@ -79,7 +75,6 @@ class StateServiceContract:
             assert await service.list_sessions("u") == ["default"]
             assert await service.export_state("u", "") == await service.export_state("u", "default") == {"n": 3}
 
-    @in_event_loop
     async def test_what_is_missing_is_none(self, opened: Opened) -> None:
         async with opened() as service:
             await service.save_state("u", {}, "s")
@@ -99,7 +94,6 @@ class StateServiceContract:
                 await call
             assert await service.list_rounds("u", "s") == [1]
 
-    @in_event_loop
     async def test_types_come_back_as_they_were(self, opened: Opened) -> None:
         state: dict[str, Any] = {
             "tuple": (1, (2, [3])),
@@ -128,7 +122,6 @@ class StateServiceContract:
             assert exported is not None
             assert math.isnan(exported["nan"])
 
-    @in_event_loop
     async def test_what_goes_in_and_out_is_a_copy(self, opened: Opened) -> None:
         async with opened() as service:
             state = {"messages": [{"text": "hi"}]}
@@ -145,7 +138,6 @@ class StateServiceContract:
             assert await service.export_state("u") == state
             assert await service.export_state("u", None, 1) == {"messages": [{"text": "hi"}]}
 
-    @in_event_loop
     async def test_a_state_replaces_the_one_before(self, opened: Opened) -> None:
         async with opened() as service:
             await service.save_state("u", {"a": 1, "b": {"c": 2, "d": 3}})
@@ -157,7 +149,6 @@ class StateServiceContract:
             assert await service.list_rounds("u") == [1, 2, 3, 4]
 
     @pytest.mark.parametrize("state", [None, [], "text", 1, {1: 2}, {("a",): 1}, {None: 1}, {b"k": 1}], ids=repr)
-    @in_event_loop
     async def test_no_state_that_is_not_a_dict_with_string_keys(self, opened: Opened, state: Any) -> None:
         async with opened() as service:
             await service.save_state("u", {"n": 1})
@@ -166,7 +157,6 @@ class StateServiceContract:
             assert await service.list_rounds("u") == [1]
             assert await service.save_state("u", {"n": 2}) == 2
 
-    @in_event_loop
     async def test_a_value_that_cannot_be_stored_saves_nothing(self, opened: Opened) -> None:
         async with opened() as service:
             await service.save_state("u", {"n": 1})
@@ -181,7 +171,6 @@ class StateServiceContract:
             assert await service.export_state("u") == {"n": 2}
 
     @pytest.mark.parametrize("number", [-1, True, False, "1", 1.0, b"1", 2**63], ids=repr)
-    @in_event_loop
     async def test_a_number_that_no_round_can_have(self, opened: Opened, number: Any) -> None:
         async with opened() as service:
             with pytest.raises((InvalidArgumentError, LimitExceededError), match="round_id"):
@@ -192,7 +181,6 @@ class StateServiceContract:
                     with pytest.raises(InvalidArgumentError, match="round_id"):
                         await call
 
-    @in_event_loop
     async def test_round_0_and_a_large_one(self, opened: Opened) -> None:
         async with opened() as service:
             assert await service.save_state("u", {"n": 0}, round_id=0) == 0
@@ -204,7 +192,6 @@ class StateServiceContract:
                 await service.save_state("u", {"n": 3})
             assert await service.export_state("u") == {"n": 2}
 
-    @in_event_loop
     async def test_ids_of_any_characters_are_one_to_one(self, opened: Opened) -> None:
         async with opened() as service:
             for number, id in enumerate(HOSTILE_IDS):
@@ -220,7 +207,6 @@ class StateServiceContract:
             assert await service.save_state("a_b", {"n": 1}, "c") == await service.save_state("a", {"n": 2}, "b_c") == 1
 
     @pytest.mark.parametrize("id", [None, 1, b"u", ("u",)], ids=repr)
-    @in_event_loop
     async def test_ids_are_strings(self, opened: Opened, id: Any) -> None:
         async with opened() as service:
             for call in (
@@ -237,7 +223,6 @@ class StateServiceContract:
                 with pytest.raises(InvalidArgumentError, match="session_id must be a string"):
                     await service.save_state("u", {}, session_id=id)
 
-    @in_event_loop
     async def test_a_deleted_round_is_gone_and_the_others_stay(self, opened: Opened) -> None:
         async with opened() as service:
             for number in (1, 2, 10, 3):
@@ -255,7 +240,6 @@ class StateServiceContract:
             assert await service.save_state("u", {"n": "two"}) == 2
             assert await service.list_rounds("u") == [1, 2]
 
-    @in_event_loop
     async def test_without_rounds_numbering_begins_at_1(self, opened: Opened) -> None:
         async with opened() as service:
             await service.save_state("u", {"n": 7}, round_id=7)
@@ -272,7 +256,6 @@ class StateServiceContract:
             assert await service.save_state("u", {"m": 1}) == 1
             assert await service.export_state("u") == {"m": 1}
 
-    @in_event_loop
     async def test_another_service_over_the_store_sees_it(self, opened: Opened) -> None:
         async with opened() as one, opened() as other:
             assert await one.save_state("u", {"n": 1}) == 1
@@ -287,7 +270,6 @@ class StateServiceContract:
             assert await other.save_state("u", {"n": 6}) == 1
             assert await one.export_state("u", None, 1) == {"n": 6}
 
-    @in_event_loop
     async def test_all_concurrent_saves_are_rounds_of_their_own(self, opened: Opened) -> None:
         clients, saves = 4, 25
         services = [opened() for _ in range(clients)]
@@ -304,7 +286,6 @@ class StateServiceContract:
         for service in services:
             await service.stop()
 
-    @in_event_loop
     async def test_stop_and_start_again(self, opened: Opened) -> None:
         service = opened()
         assert not await service.health()
@@ -329,7 +310,6 @@ class StateServiceContract:
 class TypedStates:
     """Instances as values, over stores that only this user can write to: beside `StateServiceContract`."""
 
-    @in_event_loop
     async def test_instances_are_data(self, opened: Opened) -> None:
         async with opened() as service:
             mood = Mood("calm", 1)
