@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock, Thread, get_ident
 from typing import Any
@@ -23,7 +22,8 @@ from typing import Any
 import pytest
 
 import versioned_state
-from tests.support.handles import RollbackWantedError, cold, commits_on, merge_of
+from tests.support.aio_calls import CALLS, Note, edit
+from tests.support.handles import RollbackWantedError, cold, commits_on, committed
 from tests.support.services.gate import until
 from tests.support.watched_stores import PATIENCE_S, Stopped, Watching
 from versioned_state import Memory, Repository, Versioned
@@ -42,12 +42,6 @@ from versioned_state.off_loop import _THREADS
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.storage import Counting
 from versioned_state.storage.testing.writers import run_together
-
-
-@dataclass
-class Note:
-    text: str
-    tags: list[str]
 
 
 class Slow:
@@ -152,13 +146,11 @@ async def test_errors_are_those_of_the_twin_and_lose_nothing():
     del state["lock"]
     with pytest.raises(UnknownPathError):
         await state.aio.load("nothing")
-    other = Versioned(repository)
-    other["n"] = 1
-    other.commit()
+    other = committed(repository, n=1)
     state["n"] = 2
     with pytest.raises(MergeConflictError) as caught:
         await state.aio.commit("two")
-    merge = merge_of(caught.value)
+    merge = caught.value.merge
     merge.resolve("n", 12)
     assert (await state.aio.run(merge.commit)).parents == (other.head.id,)
     assert state["n"] == 12
@@ -195,59 +187,13 @@ async def watching(store: Watching, work: Awaitable[Any]) -> Any:
     return result
 
 
-def edit(state: Versioned) -> None:
-    state["n"] = 50
-    state["many"][7]["text"] = "seven"
-    state["many"].append({"i": 300})
-    state.sequence("log").append("one")
-    state["note"] = Note("hello", ["a"])
-
-
-async def read_log(state: Versioned) -> int:
-    return len([commit async for commit in state.aio.log()])
-
-
-async def in_transaction(state: Versioned, *, failing: bool) -> None:
-    try:
-        async with state.aio.transaction("t"):
-            edit(state)
-            if failing:
-                raise RollbackWantedError
-    except RollbackWantedError:
-        pass
-
-
-WORK: dict[str, Callable[[Versioned], Awaitable[Any]]] = {
-    "load": lambda state: state.aio.load("many", "notes"),
-    "commit": lambda state: state.aio.commit("edited"),
-    "commit of a key": lambda state: state.aio.commit("edited", keys=["n"]),
-    "status": lambda state: state.aio.status(),
-    "discard": lambda state: state.aio.discard(),
-    "refresh": lambda state: state.aio.refresh(),
-    "reset": lambda state: state.aio.reset("HEAD~2"),
-    "merge": lambda state: state.aio.merge("side"),
-    "rebase": lambda state: state.aio.rebase("side"),
-    "revert": lambda state: state.aio.revert("HEAD"),
-    "undo": lambda state: state.aio.undo(),
-    "switch": lambda state: state.aio.switch("side"),
-    "fork": lambda state: state.aio.fork("what-if"),
-    "checkout": lambda state: state.aio.checkout("main~2"),
-    "diff": lambda state: state.aio.diff("HEAD~2"),
-    "log": read_log,
-    "restore": lambda state: state.aio.restore("many[3]", at="side"),
-    "apply": lambda state: state.aio.apply([]),
-    "transaction": partial(in_transaction, failing=False),
-    "failing transaction": partial(in_transaction, failing=True),
-    "close": lambda state: state.aio.close(),
-}
-
-CLEAN = {"merge", "rebase", "revert", "undo", "switch", "load", "fork", "checkout", "log"}
+CLEAN = {"merge", "cherry_pick", "rebase", "revert", "undo", "switch", "load", "fork", "checkout", "log"}
 """The calls that are tried without uncommitted changes."""
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("loaded", [True, False])
-@pytest.mark.parametrize("name", WORK)
+@pytest.mark.parametrize("name", CALLS)
 async def test_the_event_loop_never_waits_for_the_store(name, loaded):
     store = Watching(Memory())
     commits_on(store)
@@ -262,15 +208,15 @@ async def test_the_event_loop_never_waits_for_the_store(name, loaded):
         other["words"].append("theirs")
         other.commit("theirs")
     if name == "diff":
-        assert str(await watching(store, WORK[name](state)))  # shown without a call of the store
+        assert str(await watching(store, CALLS[name](state)))  # shown without a call of the store
     elif loaded and name in ("apply", "failing transaction", "status", "load", "close", "discard"):
         watch = asyncio.create_task(store.watch())
         await asyncio.sleep(0)
-        await WORK[name](state)  # not each of them asks the store
+        await CALLS[name](state)  # not each of them asks the store
         watch.cancel()
         assert not store.waited_for
     else:
-        await watching(store, WORK[name](state))
+        await watching(store, CALLS[name](state))
 
 
 async def test_a_sequence_and_a_snapshot_are_read_off_the_loop():
@@ -345,9 +291,7 @@ CHANGES: dict[str, Callable[[Versioned, object], None]] = {
 async def test_a_value_that_is_changed_while_a_commit_is_in_the_store_is_seen_by_the_next_one(change, moved):
     store = Stopped(Memory())
     repository = commits_on(store)
-    state = Versioned(repository)
-    state["note"] = Note("first", [])
-    state.commit()
+    state = committed(repository, note=Note("first", []))
     applied = 0
     for stop in range(1, 100):
         state = Versioned(repository)
@@ -457,14 +401,13 @@ def test_tasks_that_change_values_at_any_time_lose_nothing():
     async def main() -> None:
         store = Stopped(Memory())
         repository = Repository(store)
-        state = Versioned(repository)
-        state.update(
+        state = committed(
+            repository,
             small=[],
             large=[{"pad": "x" * 40, "n": -1 - at} for at in range(400)],
             nested={"deep": [[]]},
             note=Note("", []),
         )
-        state.commit()
         sent: list[int] = []
 
         async def change() -> None:
@@ -699,9 +642,7 @@ async def test_a_transaction_that_fails_or_is_cancelled_is_rolled_back():
 
 
 def test_a_block_that_its_task_left_behind_is_rolled_back_by_the_next_call():
-    state = Versioned()
-    state["n"] = 0
-    state.commit()
+    state = committed(n=0)
 
     async def work() -> None:
         async with state.aio.transaction("never"):

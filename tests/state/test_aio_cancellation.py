@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from threading import Event
 from typing import Any
@@ -13,6 +13,7 @@ import anyio.lowlevel
 import pytest
 
 import versioned_state
+from tests.support.aio_calls import CALLS, edit
 from tests.support.handles import cold, commits_on
 from tests.support.watched_stores import PATIENCE_S, Stopped
 from versioned_state import Memory, Repository, Versioned
@@ -20,38 +21,10 @@ from versioned_state.errors import StoreClosedError, UnreachableStoreError
 from versioned_state.off_loop import off_loop
 from versioned_state.state import open as opening
 
-
-def edit(state: Versioned) -> None:
-    state["n"] = 50
-    state["many"][7]["text"] = "seven"
-    state.sequence("log").append("one")
-
-
-async def in_transaction(state: Versioned) -> None:
-    async with state.aio.transaction("t"):
-        edit(state)
-
-
-CALLS: dict[str, Callable[[Versioned], Awaitable[Any]]] = {
-    "commit": lambda state: state.aio.commit("edited"),
-    "commit, moved": lambda state: state.aio.commit("edited"),
-    "commit of a key, moved": lambda state: state.aio.commit("edited", keys=["n"]),
-    "refresh, moved": lambda state: state.aio.refresh(),
-    "discard": lambda state: state.aio.discard(),
-    "status": lambda state: state.aio.status(),
-    "reset": lambda state: state.aio.reset("HEAD~2"),
-    "restore": lambda state: state.aio.restore("words", at="HEAD~1"),
-    "load": lambda state: state.aio.load("notes"),
-    "checkout": lambda state: state.aio.checkout("HEAD~2"),
-    "merge": lambda state: state.aio.merge("side"),
-    "cherry_pick": lambda state: state.aio.cherry_pick("side"),
-    "rebase": lambda state: state.aio.rebase("side"),
-    "undo": lambda state: state.aio.undo(),
-    "switch": lambda state: state.aio.switch("side"),
-    "fork": lambda state: state.aio.fork("what-if"),
-    "transaction": in_transaction,
+NAMES = "commit discard status reset restore load checkout merge cherry_pick rebase undo switch fork transaction"
+WORK = {name: CALLS[name] for name in NAMES.split()} | {
+    f"{name}, moved": CALLS[name] for name in ("commit", "commit of a key", "refresh")
 }
-
 CLEAN = {"merge", "cherry_pick", "rebase", "undo", "switch", "transaction"}
 
 
@@ -97,15 +70,15 @@ def seen(state: Versioned) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", WORK)
 def test_a_call_that_is_cancelled_in_the_store_has_done_all_that_it_does(name: str, times: int):
     async def main() -> int:
         _, state = prepared(name)
-        await CALLS[name](state)
+        await WORK[name](state)
         expected = seen(state)
         for stop in range(1, 200):
             store, state = prepared(name)
-            if not await cancelled_at(store, CALLS[name](state), stop, times=times):
+            if not await cancelled_at(store, WORK[name](state), stop, times=times):
                 return stop - 1
             assert state.branch == expected[0]
             if name == "transaction" and state.head.message != "t":  # it was cancelled as it began
@@ -267,7 +240,7 @@ async def test_timeouts_of_asyncio_and_task_groups_are_told_apart_from_errors():
 def test_a_cancel_scope_of_anyio_is_heeded_when_the_call_has_ended(name: str):
     async def main() -> None:
         _, state = prepared(name)
-        await CALLS[name](state)
+        await WORK[name](state)
         expected = seen(state)
         for stop in range(1, 200):
             store, state = prepared(name)
@@ -292,7 +265,7 @@ def test_a_cancel_scope_of_anyio_is_heeded_when_the_call_has_ended(name: str):
                 group.start_soon(count)
                 with anyio.CancelScope() as scope:
                     group.start_soon(cancel, scope)
-                    await CALLS[name](state)
+                    await WORK[name](state)
                     went_on = True
                     store.reached.set()
                 group.cancel_scope.cancel()

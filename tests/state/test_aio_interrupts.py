@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.support.interrupts import Interrupt, Timeout, Trace
+from tests.support.interrupts import Interrupt, Timeout, Trace, run_in_loop
 from tests.support.watched_stores import PATIENCE_S
 from versioned_state import Repository, Versioned, checkpoint, current_state, task
-from versioned_state.errors import StateError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:coroutine:RuntimeWarning"),  # what an interrupt left
@@ -85,20 +84,6 @@ async def calls_a_task_that_fails(state: Versioned) -> None:
 CASES = [commits, transaction, side_by_side, beside_a_synchronous_call, calls_a_task, calls_a_task_that_fails]
 
 
-def run(case: Callable[[Versioned], Coroutine[Any, Any, None]], state: Versioned, trace: Trace) -> None:
-    """Run a case in a loop of its own, and then cancel what is left of it."""
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda _loop, _context: None)  # a callback of the library was interrupted
-    with suppress(Interrupt, Timeout, StateError):
-        trace.run(lambda: loop.run_until_complete(case(state)))
-    while left := asyncio.all_tasks(loop):
-        for each in left:
-            each.cancel()
-        with suppress(Interrupt):  # of a task that waits for the interrupted one
-            loop.run_until_complete(asyncio.wait(left))
-    loop.close()
-
-
 def go_on(state: Versioned, words: list[str]) -> None:
     state.status()
     words.append("here")
@@ -124,14 +109,14 @@ def go_on(state: Versioned, words: list[str]) -> None:
 @pytest.mark.parametrize("error", [Interrupt, Timeout], ids=lambda error: error.__name__)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_nobody_waits_for_ever(case: Any, error: type[BaseException], long_run: bool, capfd: Any):  # noqa: FBT001 - a fixture
-    run(case, made(), Trace())  # what is imported at first is imported
+    run_in_loop(partial(case, made()), Trace())  # what is imported at first is imported
     trace = Trace()
-    run(case, made(), trace)
+    run_in_loop(partial(case, made()), trace)
     numbers = [k for k, (file, _) in enumerate(trace.lines, 1) if long_run or "/values/" not in file]
     for k in numbers if long_run else random.sample(numbers, min(_LINES, len(numbers))):
         state = made()
         interrupt = Trace(k, error)
-        run(case, state, interrupt)
+        run_in_loop(partial(case, state), interrupt)
         if interrupt.hit.endswith(" _end"):
             continue  # the end of the block had not begun, and the traceback of the task may keep the block
         try:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.counted_calls import calls_of
 from tests.support.exact import exact
 from tests.support.long_runs import first
-from tests.support.steps import steps
 from versioned_state import Memory, Versioned
 from versioned_state.storage import Counting
 
@@ -71,7 +71,7 @@ def test_a_list_assigned_anew_costs_what_is_new(name, kind, place):
             else:
                 state["list"] = {**state["list"], "messages": ANEW[name](state["list"]["messages"], make)}
             store.reset()
-            costs[size, round_] = steps(state.commit), store.counts.bytes_written
+            costs[size, round_] = calls_of(state.commit), store.counts.bytes_written
         assert exact(state.checkout("HEAD")["list"]) == exact(state["list"])
     assert all(written <= 6_000 for _, written in costs.values()), costs
     # An element that is encoded again takes some eight steps, an instance some seventy; a look at where it is takes

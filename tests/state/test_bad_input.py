@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from tests.support.handles import RollbackWantedError, committed
 from tests.support.processes import fork, join
 from versioned_state import Disk, Live, Memory, Repository, Versioned, errors
 from versioned_state.errors import (
@@ -24,7 +25,6 @@ from versioned_state.errors import (
     LimitExceededError,
     MergeConflictError,
     NotAStoreError,
-    PickleRefusedError,
     ReadOnlyError,
     StateError,
     StorageFullError,
@@ -170,13 +170,10 @@ def test_a_stored_value_that_turned_bad_stays_as_it_was_in_the_commit(state):
 
 
 def test_discard_and_rollback_with_values_that_cannot_be_stored(state):
-    class UndoError(Exception):
-        pass
-
-    with suppress(UndoError), state.transaction():
+    with suppress(RollbackWantedError), state.transaction():
         state["bad"] = threading.Lock()
         state["kept"].append(threading.Lock())
-        raise UndoError
+        raise RollbackWantedError
     assert state["kept"] == [1, 2]
     assert "bad" not in state
 
@@ -534,9 +531,8 @@ def test_a_folder_without_permission(tmp_path):
 
 
 def test_after_close():
-    state = Versioned()
-    state["a"], state["large"] = [1], ["x" * 100] * 900
-    commit = state.commit()
+    state = committed(a=[1], large=["x" * 100] * 900)
+    commit = state.head
     held, sequence, space, past = state["a"], state.sequence("a"), state.namespace("n"), state.checkout(commit)
     state.close()
     state.close()
@@ -581,22 +577,6 @@ def test_a_shared_repository_outlives_its_handles():
     repository.close()
     with pytest.raises(StoreClosedError):
         Versioned(repository)
-
-
-# Pickled objects where they are refused
-
-
-def test_reading_a_pickled_object_where_it_is_refused_names_the_policy_and_the_way_out(state):
-    other = Versioned(state.repository, branch="other")
-    other["object"], other["data"] = Locked(), [1]
-    other.commit()
-    refusing = Versioned(Repository(state.repository.store, pickle="refuse"), branch="other")
-    with pytest.raises(PickleRefusedError, match="pickle='refuse'") as caught:
-        refusing["object"]
-    assert caught.value.policy == "refuse"
-    assert caught.value.type_name.endswith("Locked")
-    assert "pickle=" in caught.value.hint
-    assert refusing["data"] == [1]
 
 
 def test_every_error_is_a_state_error_with_facts():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
@@ -11,8 +12,8 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
-from tests.support.handles import cold
-from tests.support.interrupts import Interrupt, Trace
+from tests.support.handles import cold, committed
+from tests.support.interrupts import Interrupt, interrupts
 from versioned_state import Bounded, Disk, Memory, Schema, Versioned, checkpoint, parallel, task
 from versioned_state.errors import InvalidArgumentError, SchemaError, StorageError, UnserializableValueError
 from versioned_state.storage import Counting, Faulty
@@ -82,9 +83,7 @@ def test_a_first_commit_and_a_replaced_list_are_trimmed_too():
 
 def test_a_list_at_its_bound_and_one_that_did_not_change_stay():
     store = Memory()
-    old = Versioned(store)
-    old["messages"] = list(range(10))
-    old.commit()
+    committed(store, messages=list(range(10)))
     state = bounded(store, max_items=3)
     state["other"] = 1
     state.commit()
@@ -267,9 +266,7 @@ def test_a_summary_is_not_asked_for_again_when_the_branch_moves():
     def summarize(removed: list[Any]) -> list[Any]:
         calls.append(removed)
         if len(calls) == 1:
-            other = Versioned(store)
-            other["note"] = 1
-            other.commit()
+            committed(store, note=1)
         return ["s"]
 
     state = bounded(store, max_items=2, on_overflow=summarize)
@@ -465,8 +462,6 @@ def test_parallel_calls_are_merged_and_trimmed():
     state = bounded(max_items=3)
     state["messages"] = [1, 2, 3]
     state.commit()
-    from functools import partial
-
     parallel(state, [partial(say, 4), partial(say, 5)])
     assert len(state["messages"]) == 3
     assert {4, 5} <= set(state["messages"])
@@ -482,9 +477,7 @@ def test_threads_that_append_lose_nothing():
             state.commit()
 
     bounded(store, max_items=10).commit()
-    seed = Versioned(store)
-    seed["messages"] = []
-    seed.commit()
+    committed(store, messages=[])
     run_together(partial(work, name) for name in range(4))
     state = bounded(store, max_items=10)
     assert len(state["messages"]) == 10
@@ -509,9 +502,7 @@ async def test_in_asyncio_what_is_appended_meanwhile_stays():
 @pytest.mark.parametrize("most", [3, 60])
 def test_an_interrupt_at_any_line_trims_whole_or_not_at_all(most, long_run):
     numbers = [f"{number:0100}" for number in range(most + 2)]  # 60 are a tree
-    content = Versioned(Memory())
-    content["messages"] = numbers[:most]
-    content.commit()
+    content = committed(Memory(), messages=numbers[:most])
 
     def prepared(at: int) -> tuple[Versioned, list[str]]:
         content.fork(f"b{at}").close()
@@ -522,18 +513,15 @@ def test_an_interrupt_at_any_line_trims_whole_or_not_at_all(most, long_run):
         messages.append(numbers[most])
         return state, messages
 
-    state, _ = prepared(0)
-    counting = Trace()
-    counting.run(state.commit)
-    for at in range(1, counting.count, 1 if long_run else 97):
-        state, messages = prepared(at)
-        with pytest.raises(Interrupt):
-            Trace(at).run(state.commit)
+    for trace in interrupts(1 if long_run else 97):
+        state, messages = prepared(trace.at)
+        with suppress(Interrupt):
+            trace.run(state.commit)
         assert messages in (numbers[: most + 1], numbers[1 : most + 1])
         assert messages is state["messages"]
         messages.append(numbers[-1])
         state.commit()
-        assert messages == numbers[2:], at
+        assert messages == numbers[2:], trace.at
         assert state.checkout("HEAD")["messages"] == messages
 
 
@@ -576,20 +564,6 @@ def test_a_long_list_that_is_loaded_is_trimmed_at_the_cost_of_what_leaves():
         state.commit()
         assert state.checkout("HEAD")["messages"] == messages
     assert reads[20_000] <= reads[1000] + 25
-
-
-def test_options_are_checked():
-    for options in (
-        {},
-        {"max_items": 1, "max_tokens": 1},
-        {"max_items": 0},
-        {"max_items": "3"},
-        {"max_tokens": -1},
-        {"max_items": 3, "keep": 4},
-        {"max_items": 3, "on_overflow": "summarize"},
-    ):
-        with pytest.raises(InvalidArgumentError):
-            Bounded(**options)
 
 
 def test_on_disk(tmp_path):
@@ -648,19 +622,25 @@ def test_commits_together_are_trimmed():
     assert not first.status()
 
 
-def test_functions_are_checked_when_the_bound_is_declared():
+def test_options_are_checked_when_the_bound_is_declared():
     async def later(_: Any) -> list[Any]:
         return []
 
     for options in (
-        {"on_overflow": later},
-        {"on_overflow": 3},
-        {"on_overflow": "keep"},
-        {"count_tokens": 3},
-        {"count_tokens": later},
+        {},
+        {"max_items": 1, "max_tokens": 1},
+        {"max_items": 0},
+        {"max_items": "3"},
+        {"max_tokens": -1},
+        {"keep": 4, "max_items": 3},
+        {"on_overflow": later, "max_tokens": 3},
+        {"on_overflow": 3, "max_tokens": 3},
+        {"on_overflow": "keep", "max_items": 3},
+        {"count_tokens": 3, "max_tokens": 3},
+        {"count_tokens": later, "max_tokens": 3},
     ):
-        with pytest.raises(InvalidArgumentError, match=next(iter(options))):
-            Bounded(max_tokens=3, **options)
+        with pytest.raises(InvalidArgumentError, match=next(iter(options), "max_items")):
+            Bounded(**options)
 
 
 def test_undo_takes_the_trim_and_the_commit_in_full_one_by_one():

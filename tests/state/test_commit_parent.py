@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from tests.support.interrupts import Interrupt, Trace
+from tests.support.faults import attempts
+from tests.support.interrupts import Interrupt, interrupts
 from tests.support.outage import Outage
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import (
@@ -226,24 +227,19 @@ async def test_awaited():
 
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_failure_at_any_call_leaves_both_or_neither(fault):
-    for at in range(1, 12):
+    for attempt in attempts(fault):
         store = Memory()
         rounds(Versioned(store), 2)
-        faulty = Faulty(store, at=10_000, fault=fault)
+        faulty = Faulty(store)
         state = Versioned(faulty)
         state["n"] = 9
-        faulty.calls, faulty.at = 0, at
-        with suppress(StateError):
+        with attempt.on(faulty):
             state.commit("onto", tag="one", parent="t1")
         repository = Repository(store)
         assert (repository.tags.get("one") == repository.branches["main"]) == (repository.snapshot("main")["n"] == 9)
         assert repository.tags["t2"] in [position.commit for position in repository.reflog("main")]
-        faulty.at = 10_000
         state.refresh()
         assert state["n"] == 9
-        if not faulty.fired:
-            return
-    pytest.fail("the commit never went through without a fault")
 
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
@@ -252,7 +248,7 @@ def test_after_a_commit_in_doubt_the_same_call_finds_it_or_makes_it(fault):
     state = Versioned(store)
     first, second = rounds(state, 2)
     state["n"] = 9
-    store.calls, store.at, store.fault = 0, 1, fault
+    store.arm(1, fault=fault)
     with pytest.raises(CommitInDoubtError):
         state.commit("onto", parent=first)
     commit = state.commit("onto", parent=first)
@@ -266,22 +262,16 @@ def test_after_a_commit_in_doubt_the_same_call_finds_it_or_makes_it(fault):
 
 
 def test_an_interrupt_at_any_line_leaves_it_done_or_not():
-    for at in range(0, 100_000, 29):
+    for trace in interrupts(29):
         store = Memory()
         state = Versioned(store)
         first, second = rounds(state, 2)
         held = state.setdefault("list", [1])
-        trace = Trace(at)
-        try:
+        with suppress(Interrupt):
             trace.run(partial(state.commit, "onto", parent=first))
-        except Interrupt:
-            repository = Repository(store)
-            head = repository.branches["main"]
-            assert head == second or repository.parents(head) == [first]
-            held.append(2)
-            state.commit("next")
-            assert Repository(store).snapshot()["list"] == [1, 2]
-        else:
-            if at:
-                return
-    pytest.fail("the commit was interrupted at every line")
+        repository = Repository(store)
+        head = repository.branches["main"]
+        assert head == second or repository.parents(head) == [first]
+        held.append(2)
+        state.commit("next")
+        assert Repository(store).snapshot()["list"] == [1, 2]

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.interrupts import Interrupt, Trace
+from tests.support.faults import attempts
+from tests.support.handles import committed
+from tests.support.interrupts import Interrupt, interrupts
 from tests.support.outage import Outage
+from tests.support.stores import OneCondition
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import (
     STAGED,
@@ -18,11 +21,9 @@ from versioned_state.errors import (
     InvalidArgumentError,
     MergeConflictError,
     RefExistsError,
-    StateError,
     UnsupportedByStoreError,
 )
 from versioned_state.storage import Counting
-from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 TAG: dict[str, Any] = {"tag": "one"}
@@ -37,20 +38,10 @@ def assert_has(repository: Repository, beside: dict[str, Any], commit: Commit | 
     assert dict(repository.notes.items()) == ({commit.id: beside["note"]} if commit and "note" in beside else {})
 
 
-def test_the_tag_names_the_commit():
-    state = Versioned()
-    state["a"] = 1
-    commit = state.commit("round 1", tag="thread/1")
-    assert state.repository.tags["thread/1"] == commit == state.head
-    assert state.checkout("thread/1")["a"] == 1
-
-
 @pytest.mark.parametrize("beside", BESIDE)
 def test_it_costs_no_call_of_the_store(beside: dict[str, Any]):
     store = Counting(Memory())
-    state = Versioned(store)
-    state["a"] = 1
-    state.commit()
+    state = committed(store, a=1)
     calls = []
     for options in ({}, beside):
         before = store.counts.round_trips
@@ -77,9 +68,7 @@ def test_a_tag_that_exists_refuses_the_commit():
 
 @pytest.mark.parametrize("on_moved", ["merge", "replace", "refuse"])
 def test_without_changes_and_with_a_head_that_is_gone_the_head_of_the_branch_gets_the_tag(on_moved):
-    state = Versioned()
-    state["a"], state["secret"] = [1], "s"
-    state.commit()
+    state = committed(a=[1], secret="s")
     held = state["a"]
     other = Versioned(state.repository)
     other.repository.purge("secret")
@@ -99,9 +88,8 @@ def test_without_changes_and_with_a_head_that_is_gone_the_head_of_the_branch_get
 
 
 def test_without_changes_the_head_gets_the_tag():
-    state = Versioned()
-    state["a"] = 1
-    head = state.commit()
+    state = committed(a=1)
+    head = state.head
     assert state.commit(tag="one") == head == state.repository.tags["one"]
     with pytest.raises(RefExistsError):
         state.commit(tag="one")
@@ -167,12 +155,7 @@ def test_a_bad_name_changes_nothing(name):
 
 
 def test_a_store_of_one_condition_a_batch_says_so():
-    class One(Wrapper):
-        def __init__(self):
-            super().__init__(Memory())
-            self.max_expected = 1
-
-    state = Versioned(One())
+    state = Versioned(OneCondition())
     state["a"] = 1
     with pytest.raises(UnsupportedByStoreError):
         state.commit(tag="one")
@@ -184,24 +167,17 @@ def test_a_store_of_one_condition_a_batch_says_so():
 @pytest.mark.parametrize("keys", [None, ["a"]])
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_failure_at_any_call_leaves_all_or_none(fault, keys, beside):
-    for at in range(1, 12):
+    for attempt in attempts(fault):
         store = Memory()
-        state = Versioned(store)
-        state["a"] = 1
-        state.commit()
-        faulty = Faulty(store, at=10_000, fault=fault)
+        committed(store, a=1)
+        faulty = Faulty(store)
         state = Versioned(faulty)
         state["a"] = 2
-        faulty.calls, faulty.at = 0, at
-        with suppress(StateError):
+        with attempt.on(faulty):
             state.commit("second", keys=keys, **beside)
         repository = Repository(store)
         assert_has(repository, beside, repository.branches["main"] if repository.snapshot("main")["a"] == 2 else None)
-        faulty.at = 10_000
         state.refresh()
-        if not faulty.fired:
-            return
-    pytest.fail("the commit never went through without a fault")
 
 
 @pytest.mark.parametrize("beside", BESIDE)
@@ -212,7 +188,7 @@ def test_after_a_commit_in_doubt_the_same_call_finds_its_commit_or_makes_it(faul
     state["a"] = 1
     state.commit("first")
     state["a"] = 2
-    store.calls, store.at, store.fault = 0, 1, fault
+    store.arm(1, fault=fault)
     with pytest.raises(CommitInDoubtError):
         state.commit("second", **beside)
     commit = state.commit("second", **beside)
@@ -223,23 +199,14 @@ def test_after_a_commit_in_doubt_the_same_call_finds_its_commit_or_makes_it(faul
 
 
 def test_an_interrupt_at_any_line_leaves_all_or_none():
-    trace = Trace()
-    for at in range(0, 100_000, 23):
+    for trace in interrupts(23):
         store = Memory()
-        state = Versioned(store)
-        state["a"] = [1]
-        state.commit()
+        state = committed(store, a=[1])
         state["a"].append(2)
-        trace = Trace(at)
-        try:
+        with suppress(Interrupt):
             trace.run(partial(state.commit, "second", **BOTH))
-        except Interrupt:
-            repository = Repository(store)
-            assert_has(repository, BOTH, repository.branches["main"] if repository.snapshot()["a"] == [1, 2] else None)
-            state["a"].append(3)
-            state.commit()
-            assert Repository(store).snapshot()["a"] == [1, 2, 3]
-        else:
-            if at:
-                return
-    pytest.fail("the commit was interrupted at every line")
+        repository = Repository(store)
+        assert_has(repository, BOTH, repository.branches["main"] if repository.snapshot()["a"] == [1, 2] else None)
+        state["a"].append(3)
+        state.commit()
+        assert Repository(store).snapshot()["a"] == [1, 2, 3]

@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.interrupts import Interrupt, Trace
+from tests.support.faults import attempts
+from tests.support.handles import lists_of, two_branches
+from tests.support.interrupts import Interrupt, interrupts
+from tests.support.outage import Outage
+from tests.support.stores import OneCondition
 from versioned_state import Bounded, Commit, Disk, Memory, Repository, Versioned, Workspace
 from versioned_state.errors import (
     STAGED,
@@ -26,28 +30,14 @@ from versioned_state.errors import (
 from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.branch.together import prepare_commit
-from versioned_state.storage import Counting, KVStore
+from versioned_state.storage import Counting
 from versioned_state.storage.testing.writers import run_together
-from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
-
-
-def two(store: KVStore | None = None) -> tuple[Versioned, Versioned]:
-    repository = Repository(store)
-    a, b = Versioned(repository, branch="a"), Versioned(repository, branch="b")
-    a["n"], b["n"] = [1], [1]
-    repository.commit_together([a, b], "first")
-    return a, b
-
-
-def content(store: KVStore) -> list[list[int]]:
-    repository = Repository(store)
-    return [repository.snapshot(name)["n"] for name in ("a", "b")]
 
 
 def test_all_are_committed_in_one_request():
     store = Counting(Memory())
-    a, b = two(store)
+    a, b = two_branches(store)
     a["n"].append(2)
     b["n"].append(2)
     store.reset()
@@ -55,16 +45,16 @@ def test_all_are_committed_in_one_request():
     assert store.counts.round_trips == store.counts.applies == 1
     assert made == [b.head, a.head] == [b.repository.branches["b"], a.repository.branches["a"]]
     assert [(commit.message, commit.meta, commit.author) for commit in made] == [("second", {"round": 2}, "me")] * 2
-    assert content(store) == [[1, 2], [1, 2]]
+    assert lists_of(store) == [[1, 2], [1, 2]]
     assert not a.status()
     assert not b.status()
     a["n"].append(3)
     a.commit()
-    assert content(store) == [[1, 2, 3], [1, 2]]
+    assert lists_of(store) == [[1, 2, 3], [1, 2]]
 
 
 def test_a_state_without_changes_makes_no_commit():
-    a, b = two()
+    a, b = two_branches()
     before = b.head
     a["n"].append(2)
     assert a.repository.commit_together([a, b]) == [a.head, before]
@@ -78,12 +68,12 @@ def test_handles_with_repositories_of_their_own_work_too():
     a, b = Versioned(store, branch="a"), Versioned(store, branch="b")
     a["n"], b["n"] = [1], [2]
     Repository(store).commit_together([a, b])
-    assert content(store) == [[1], [2]]
+    assert lists_of(store) == [[1], [2]]
 
 
 def test_a_branch_that_has_moved_is_merged():
     store = Memory()
-    a, b = two(store)
+    a, b = two_branches(store)
     other = Versioned(store, branch="b")
     other["m"] = 1
     other.commit()
@@ -94,12 +84,12 @@ def test_a_branch_that_has_moved_is_merged():
     assert dict(b) == {"m": 1, "n": [1, 2]}
     assert b["n"] is held
     assert b.head.parents == (other.head.id,)
-    assert content(store) == [[1, 2], [1, 2]]
+    assert lists_of(store) == [[1, 2], [1, 2]]
 
 
 def test_a_conflict_moves_no_branch():
     store = Memory()
-    a, b = two(store)
+    a, b = two_branches(store)
     other = Versioned(store, branch="b")
     other["n"] = "other"
     other.commit()
@@ -115,22 +105,22 @@ def test_a_conflict_moves_no_branch():
     with pytest.raises(BranchMovedError):
         a.repository.commit_together([a, b], on_moved="refuse")
     assert a.repository.commit_together([a, b], policies={"n": "ours"}) == [a.head, b.head]
-    assert content(store) == [[1, 2], "mine"]
+    assert lists_of(store) == [[1, 2], "mine"]
 
 
 def test_the_same_change_by_another_is_taken_over():
     store = Memory()
-    a, b = two(store)
+    a, b = two_branches(store)
     other = Versioned(store, branch="b")
     for state in (a, b, other):
         state["n"].append(2)
     other.commit()
     assert a.repository.commit_together([a, b])[1] == other.head == b.head
-    assert content(store) == [[1, 2], [1, 2]]
+    assert lists_of(store) == [[1, 2], [1, 2]]
 
 
 def test_what_cannot_be_committed_together_changes_nothing():
-    a, b = two()
+    a, b = two_branches()
     a["n"].append(2)
     again, elsewhere = Versioned(a.repository, branch="a"), Versioned(branch="c")
     closed = Versioned(a.repository, branch="d")
@@ -157,12 +147,7 @@ def test_what_cannot_be_committed_together_changes_nothing():
 
 
 def test_a_store_of_one_condition_a_batch_says_so():
-    class One(Wrapper):
-        def __init__(self) -> None:
-            super().__init__(Memory())
-            self.max_expected = 1
-
-    store = One()
+    store = OneCondition()
     a, b = Versioned(store, branch="a"), Versioned(store, branch="b")
     a["n"] = 1
     assert Repository(store).commit_together([a, b]) == [a.head, b.head]
@@ -174,7 +159,7 @@ def test_a_store_of_one_condition_a_batch_says_so():
 
 
 def test_hooks_of_each_handle_take_part():
-    a, b = two()
+    a, b = two_branches()
     asked = []
 
     class Asked(Hook):
@@ -237,7 +222,7 @@ def test_every_way_to_commit_names_what_hooks_amend(commit: Callable[[list[Versi
 
 
 def test_threads_that_commit_the_same_handles_in_either_order_do_not_wait_for_each_other():
-    a, b = two()
+    a, b = two_branches()
 
     def work(states: list[Versioned]) -> None:
         for _ in range(30):
@@ -249,7 +234,7 @@ def test_threads_that_commit_the_same_handles_in_either_order_do_not_wait_for_ea
 
 def test_writers_on_both_branches_lose_nothing(tmp_path):
     with Disk(tmp_path) as store:
-        two(store)
+        two_branches(store)
 
         def work(key: str) -> None:
             repository = Repository(store)
@@ -268,10 +253,10 @@ def test_writers_on_both_branches_lose_nothing(tmp_path):
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("moves", [False, True])
 def test_a_failure_at_any_call_leaves_all_or_none(fault, moves):
-    for at in range(1, 60):
+    for attempt in attempts(fault):
         store = Memory()
-        two(store)
-        faulty = Faulty(store, at=None, fault=fault)
+        two_branches(store)
+        faulty = Faulty(store)
         repository = Repository(faulty)
         a, b = Versioned(repository, branch="a"), Versioned(repository, branch="b")
         a["n"].append(2)
@@ -280,75 +265,56 @@ def test_a_failure_at_any_call_leaves_all_or_none(fault, moves):
             other = Versioned(store, branch="b")
             other["m"] = 1
             other.commit()
-        faulty.calls, faulty.at = 0, at
-        failed = True
-        with suppress(StateError):
+        with attempt.on(faulty):
             repository.commit_together([a, b])
-            failed = False
-        found = content(store)
+        found = lists_of(store)
         assert found in ([[1], [1]], [[1, 2], [1, 2]])
-        assert failed or found == [[1, 2], [1, 2]]
-        fired, faulty.at = faulty.fired, None
+        assert attempt.failed or found == [[1, 2], [1, 2]]
         a["n"].append(3)
         repository.commit_together([a, b])
-        assert content(store) == [[1, 2, 3], [1, 2]]
-        if not fired:
-            return
-    pytest.fail("it never went through without a fault")
+        assert lists_of(store) == [[1, 2, 3], [1, 2]]
 
 
 def test_if_the_store_is_gone_the_next_call_of_each_finds_out():
     for fault in (Fault.BEFORE, Fault.AFTER):
         store = Memory()
-        two(store)
+        two_branches(store)
 
-        class Gone(Faulty):
-            down = False
-
-            def _is_due(self) -> bool:
-                return super()._is_due() or (self.fired and self.down)
-
-        faulty = Gone(store, at=None, fault=fault)
+        faulty = Outage(store, calls=2)  # the batch, and the look for its outcome
         repository = Repository(faulty)
         a, b = Versioned(repository, branch="a"), Versioned(repository, branch="b")
         a["n"].append(2)
         b["n"].append(2)
-        faulty.calls, faulty.at, faulty.down = 0, 1, True
+        faulty.arm(1, fault=fault)
         with pytest.raises(StateError):
             repository.commit_together([a, b])
-        faulty.down = False
         b.refresh()
         a["n"].append(3)
         repository.commit_together([a, b])
-        assert content(store) == [[1, 2, 3], [1, 2]]
+        assert lists_of(store) == [[1, 2, 3], [1, 2]]
 
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_an_interrupt_at_any_line_leaves_all_or_none(moves, long_run):
-    for at in range(1, 100_000, 3 if long_run else 31):
+    for trace in interrupts(3 if long_run else 31):
         store = Memory()
-        a, b = two(store)
+        a, b = two_branches(store)
         a["n"].append(2)
         b["n"].append(2)
         if moves:
             other = Versioned(store, branch="b")
             other["m"] = 1
             other.commit()
-        trace = Trace(at)
-        try:
+        with suppress(Interrupt):
             trace.run(partial(a.repository.commit_together, [a, b]))
-        except Interrupt:
-            assert content(store) in ([[1], [1]], [[1, 2], [1, 2]]), trace.hit
-            for state in (a, b):  # its next call knows what became of the commit
-                made = content(store) == [[1, 2], [1, 2]]
-                assert bool(state.status()) != made, trace.hit
-                assert not made or state.head == state.repository.branches[state.branch], trace.hit
-            a["n"].append(3)
-            b["n"].append(3)
-            b.commit()
-            a.commit()
-            assert content(store) == [[1, 2, 3], [1, 2, 3]], trace.hit
-            assert "m" in b or not moves
-        else:
-            return
-    pytest.fail("it was interrupted at every line")
+        assert lists_of(store) in ([[1], [1]], [[1, 2], [1, 2]]), trace.hit
+        for state in (a, b):  # its next call knows what became of the commit
+            made = lists_of(store) == [[1, 2], [1, 2]]
+            assert bool(state.status()) != made, trace.hit
+            assert not made or state.head == state.repository.branches[state.branch], trace.hit
+        a["n"].append(3)
+        b["n"].append(3)
+        b.commit()
+        a.commit()
+        assert lists_of(store) == [[1, 2, 3], [1, 2, 3]], trace.hit
+        assert "m" in b or not moves

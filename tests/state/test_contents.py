@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import committed
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import BranchMovedError, UnserializableValueError
 from versioned_state.state.branch import port
@@ -100,9 +101,8 @@ def test_it_refuses_a_branch_that_has_moved():
     store = Memory()
     handle = opened(store)
     handle.commit(content({"a": 1}), message="ours")
-    state = Versioned(store)
-    state["a"] = 2
-    theirs = state.commit()
+    state = committed(store, a=2)
+    theirs = state.head
     with pytest.raises(BranchMovedError):
         handle.commit(content({"a": 3}), message="late")
     assert Repository(store).branches["main"] == theirs

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.exact import exact
+from tests.support.handles import committed
 from tests.support.long_runs import first
 from versioned_state import Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError, MissingObjectError, UnknownRevisionError
@@ -205,9 +206,7 @@ def test_a_call_that_needs_the_head_says_that_the_branch_has_moved(how, call):
 
 def test_what_conflicts_can_be_settled():
     store, state = small()
-    other = Versioned(Repository(store))
-    other["key00"] = "theirs"
-    other.commit()
+    committed(Repository(store), key00="theirs")
     with pytest.raises(MergeConflictError) as caught:
         state.commit("ours")
     assert [str(conflict.path) for conflict in caught.value.conflicts] == ["key00"]
@@ -250,9 +249,7 @@ def test_a_handle_goes_on_after_a_purge(own):
 
 @pytest.mark.parametrize("call", [lambda state: list(state.log()), lambda state: state.blame("a")])
 def test_after_a_purge_the_error_of_an_old_commit_says_that_refresh_leads_on(call):
-    state = Versioned()
-    state.update(a=[1], secret=1)
-    state.commit()
+    state = committed(a=[1], secret=1)
     state["b"] = "x" * 3000
     state.commit()
     state.repository.purge("secret")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.handles import committed
 from tests.support.strategies import make_large
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.storage import Counting, Counts
@@ -142,9 +143,7 @@ def test_many_equal_states_are_stored_once():
 
 def test_one_number_of_a_large_array():
     store = Counting(Memory())
-    state = Versioned(store)
-    state["array"] = np.random.default_rng(1).random(1_000_000)
-    state.commit()
+    state = committed(store, array=np.random.default_rng(1).random(1_000_000))
     state["array"][500_000] = -1.0
     counts = cost(state.commit, store)
     assert counts.bytes_written <= 130_000

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.support.handles import RollbackWantedError
+from tests.support.handles import RollbackWantedError, committed
 from tests.support.interrupts import Interrupt, Timeout, Trace, in_finalizer
 from tests.support.lossy import Lossy
 from versioned_state import Memory, Repository, Versioned
@@ -512,9 +512,7 @@ def test_a_commit_in_doubt_is_taken_in_once() -> None:
 
     def in_doubt() -> Versioned:
         store = Lossy(Memory())
-        state = Versioned(store)
-        state.update(log=["base"], n=1)
-        state.commit()
+        state = committed(store, log=["base"], n=1)
         state.repository.set_merge_policy("log", "append")
         state.repository.set_merge_policy("n", "sum")
         other = Versioned(state.repository)

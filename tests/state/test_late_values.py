@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.support.faults import Attempt, attempts
 from tests.support.handles import two
 from tests.support.long_runs import first
 from versioned_state import Memory, Versioned
 from versioned_state.errors import (
     MergeConflictError,
-    StateError,
 )
 from versioned_state.storage.wrappers.faulty import Faulty
 from versioned_state.values.keys import user_key
-
-
-def test_what_is_changed_before_a_value_could_be_patched_is_not_lost():
-    for k in range(1, 60):
-        memory = Memory()
-        faulty = Faulty(memory)
-        theirs = Versioned(memory)
-        theirs.update(l=["x" * 300] * 20, m=["x" * 300] * 20)
-        theirs.commit()
-        ours = Versioned(faulty)
-        held, _ = ours["l"], ours["m"]
-        theirs["l"].insert(0, "theirs")
-        theirs["m"][3] = "theirs"
-        theirs.commit()
-        faulty.arm(k)
-        try:
-            ours.refresh()
-        except StateError:
-            continue
-        faulty.arm(None)
-        held.append("ours")
-        ours.commit()
-        assert ours["l"][-1] == "ours", k
-        assert ours["l"][0] == "theirs", k
-
 
 FOLLOWS: dict[str, Callable[[Versioned], Any]] = {
     "commit": lambda s: (s.update(x=1), s.commit("ours")),
@@ -56,8 +30,8 @@ FOLLOWS: dict[str, Callable[[Versioned], Any]] = {
 }
 
 
-def behind(call: str, k: int) -> tuple[Versioned, bool]:
-    """Return a handle whose live values had to follow the head while call k of the store failed, and whether it did."""
+def behind(call: str, attempt: Attempt) -> Versioned:
+    """Return a handle whose live values had to follow the head while a call of the store failed."""
     memory = Memory()
     theirs = Versioned(memory)
     theirs.update({key: ["x" * 300] * 20 for key in ("l", "m", "n", "gone")}, d={"a": 0, "b": 0}, o=[object])
@@ -73,17 +47,11 @@ def behind(call: str, k: int) -> tuple[Versioned, bool]:
         state["o"].append(1)
         del state["gone"]
         state.commit()
-    faulty.arm(k)
-    failed = False
-    try:
+    with attempt.on(faulty):
         FOLLOWS[call](ours)
-    except StateError:
-        failed = True
-    fired = faulty.fired
-    faulty.arm(None)
-    if failed:
+    if attempt.failed:
         FOLLOWS[call](ours)
-    return ours, fired
+    return ours
 
 
 THEN = ("get", "status", "commit", "save")
@@ -101,8 +69,8 @@ def _cases() -> list[Any]:
 @pytest.mark.parametrize(("call", "then"), _cases())
 def test_what_is_changed_before_a_value_could_follow_is_a_change_of_ours(call, then):
     late = 0
-    for k in itertools.count(1):
-        ours, fired = behind(call, k)
+    for attempt in attempts():
+        ours = behind(call, attempt)
         held = {key: ours._worktree._entries[user_key(key)].value for key in ("l", "m", "d", "o")}
         late += held["l"][0] != "theirs"
         held["l"].append("ours")
@@ -112,26 +80,24 @@ def test_what_is_changed_before_a_value_could_follow_is_a_change_of_ours(call, t
         if then == "get":
             assert ours["l"] is held["l"]
         elif then == "status":
-            assert [str(change.path) for change in ours.status()] == ["d.b", "l[21]", "m[5]", "o[0]"], k
+            assert [str(change.path) for change in ours.status()] == ["d.b", "l[21]", "m[5]", "o[0]"], attempt.number
         elif then == "save":
             with ours.transaction():
                 held["l"].append("more")
             assert held["l"].pop() == "more"
         ours.commit()
         for key, value in held.items():
-            assert ours[key] is value, (k, key)
-        assert (held["l"][0], held["l"][-1], len(held["l"])) == ("theirs", "ours", 22), k
+            assert ours[key] is value, (attempt.number, key)
+        assert (held["l"][0], held["l"][-1], len(held["l"])) == ("theirs", "ours", 22), attempt.number
         assert (held["m"][3], held["m"][5], held["d"], held["o"]) == (
             "theirs",
             "ours",
             {"a": "theirs", "b": "ours"},
             [0, object, 1],
-        ), k
+        ), attempt.number
         assert "gone" not in ours
         assert ours.checkout("HEAD").copy() == ours.copy()
         assert not ours.status()
-        if not fired:
-            break
     assert late or call == "refresh", (
         "at some call of the store, values could not follow; what is not committed is read before"
     )
@@ -140,8 +106,8 @@ def test_what_is_changed_before_a_value_could_follow_is_a_change_of_ours(call, t
 @pytest.mark.parametrize("settle", ["assign", "assign what is there", "delete", "discard", "mend"])
 def test_what_is_changed_in_the_same_place_before_a_value_could_follow_is_a_conflict(settle):
     late = 0
-    for k in itertools.count(1):
-        ours, fired = behind("reset", k)
+    for attempt in attempts():
+        ours = behind("reset", attempt)
         held = ours._worktree._entries[user_key("m")].value
         behind_now = held[3] != "theirs"
         held[3] = "ours"
@@ -166,10 +132,8 @@ def test_what_is_changed_in_the_same_place_before_a_value_could_follow_is_a_conf
         expected = {"assign": ["mine"], "delete": None, "discard": held, "mend": held}.get(settle, held)
         assert ours.get("m") == expected
         ours.commit()
-        assert ours.checkout("HEAD").get("m") == ours.get("m") == expected, k
+        assert ours.checkout("HEAD").get("m") == ours.get("m") == expected, attempt.number
         assert ours["l"][0] == "theirs"
-        if not fired:
-            break
     assert late
 
 

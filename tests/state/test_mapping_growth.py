@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.steps import steps
+from tests.support.counted_calls import calls_of
 from versioned_state import Live, State, Versioned
 
 
@@ -84,5 +84,5 @@ def test_work_on_all_keys_is_linear(kind, work):
     counts = []
     for keys in (100, 400):
         state = STATES[kind](keys)
-        counts.append(steps(partial(WORK[work], state)))
+        counts.append(calls_of(partial(WORK[work], state)))
     assert counts[1] <= 6 * counts[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.handles import RollbackWantedError
+from tests.support.handles import RollbackWantedError, committed
 from versioned_state import Live, State, Tagged, Versioned
 from versioned_state.errors import InvalidPathError, UnknownPathError
 from versioned_state.state.versioned import Namespace
@@ -93,9 +93,7 @@ def test_keys_added_and_removed_over_committed_ones():
 
 
 def test_a_key_that_is_deleted_and_set_again():
-    state = Versioned()
-    state["k"], state["l"] = [1], [2]
-    state.commit()
+    state = committed(k=[1], l=[2])
     for again in ([1], [3], None):
         del state["k"]
         assert (len(state), list(state), "k" in state) == (1, ["l"], False)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.concurrent_stores import ActsAroundMove
-from tests.support.handles import merge_of, two
+from tests.support.handles import two
 from versioned_state import Memory, OnMoved, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -30,12 +30,12 @@ def test_what_was_settled_by_hand_does_not_hide_a_third_writer():
     ours["score"] = 12
     with pytest.raises(MergeConflictError) as caught:
         ours.commit()
-    merge_of(caught.value).resolve("score", 13)
+    caught.value.merge.resolve("score", 13)
     third.refresh()
     third["score"] = 99
     third.commit()
     with pytest.raises(MergeConflictError):
-        merge_of(caught.value).commit()
+        caught.value.merge.commit()
 
 
 def test_what_was_settled_for_one_commit_of_a_range_is_not_taken_for_the_next():
@@ -48,9 +48,9 @@ def test_what_was_settled_for_one_commit_of_a_range_is_not_taken_for_the_next():
     state.commit("main")
     with pytest.raises(MergeConflictError) as caught:
         state.cherry_pick("side~3..side")
-    merge_of(caught.value).resolve("score", 101)
+    caught.value.merge.resolve("score", 101)
     with pytest.raises(MergeConflictError, match="score"):
-        merge_of(caught.value).commit()  # drops side 2 and side 3
+        caught.value.merge.commit()  # drops side 2 and side 3
 
 
 def test_what_was_settled_in_a_list_stays_with_its_element():
@@ -60,7 +60,7 @@ def test_what_was_settled_in_a_list_stays_with_its_element():
     ours["l"][1]["n"], ours["l"][2]["n"] = 11, 22
     with pytest.raises(MergeConflictError) as caught:
         ours.commit()
-    merge = merge_of(caught.value)
+    merge = caught.value.merge
     merge.resolve("l[1].n", "of 1")
     merge.resolve("l[2].n", "of 2")
     ours["l"].insert(0, "new")
@@ -81,7 +81,7 @@ def test_each_conflict_has_a_path_of_its_own():
         (str(conflict.path), conflict.base, conflict.ours, conflict.theirs) for conflict in caught.value.conflicts
     ]
     assert conflicts == [("l[0]", "a", MISSING, "a1"), ("l[1]", "b", MISSING, "b1")]
-    merge = merge_of(caught.value)
+    merge = caught.value.merge
     merge.resolve("l[1]", "b2")
     merge.resolve("l[0]", MISSING)
     merge.commit()
@@ -96,8 +96,8 @@ def test_of_what_is_to_be_settled_as_a_whole_no_part_is_a_conflict_too():
     with pytest.raises(MergeConflictError) as caught:
         ours.commit()
     assert [str(conflict.path) for conflict in caught.value.conflicts] == ["d"], "no dict can have both keys"
-    merge_of(caught.value).resolve("d", {"x": 4})
-    merge_of(caught.value).commit()
+    caught.value.merge.resolve("d", {"x": 4})
+    caught.value.merge.commit()
     assert ours["d"] == {"x": 4}
 
 
@@ -214,8 +214,8 @@ def test_a_conflict_with_what_others_committed_takes_nothing_of_it_in(call, when
     assert state.head == head
     assert dict(state) == before
     assert not state.status()
-    merge_of(caught.value).resolve("x", 3)
-    made = merge_of(caught.value).commit()
+    caught.value.merge.resolve("x", 3)
+    made = caught.value.merge.commit()
     assert (state["x"], state["y"], state.head) == (3, 2, made)
     assert state.repository.commit(made.parents[0]).message == "others"
     assert Versioned(memory).head == made
@@ -277,8 +277,8 @@ def test_a_conflict_of_another_state_within_a_transaction_can_be_settled():
     ours["x"] = 2
     with pytest.raises(MergeConflictError) as caught, state.transaction():
         ours.commit()
-    merge_of(caught.value).resolve("x", 3)
-    merge_of(caught.value).commit()
+    caught.value.merge.resolve("x", 3)
+    caught.value.merge.commit()
     assert ours["x"] == 3
 
 
@@ -352,8 +352,8 @@ def test_what_settles_a_conflict_and_cannot_be_stored_is_named(call, by):
             return run(**{"d.x": lambda *_: bad})
         with pytest.raises(MergeConflictError) as stopped:
             run()
-        merge_of(stopped.value).resolve("d.x", bad)
-        return merge_of(stopped.value).commit()
+        stopped.value.merge.resolve("d.x", bad)
+        return stopped.value.merge.commit()
 
     with pytest.raises(UnserializableValueError) as caught:
         settle()
@@ -371,9 +371,9 @@ def test_a_stopped_merge_is_not_done_again_within_a_transaction_or_elsewhere():
     ours["x"] = 2
     with pytest.raises(MergeConflictError) as caught:
         ours.commit()
-    merge_of(caught.value).resolve("x", 3)
+    caught.value.merge.resolve("x", 3)
     with pytest.raises(TransactionError), ours.transaction():
-        merge_of(caught.value).commit()
+        caught.value.merge.commit()
     state, _ = two(x=0)
     side = state.fork("side")
     side["x"] = 1
@@ -382,10 +382,10 @@ def test_a_stopped_merge_is_not_done_again_within_a_transaction_or_elsewhere():
     state.commit()
     with pytest.raises(MergeConflictError) as caught:
         state.merge("side")
-    merge_of(caught.value).resolve("x", 3)
+    caught.value.merge.resolve("x", 3)
     state.switch("other", create=True)
     with pytest.raises(StateError):
-        merge_of(caught.value).commit()
+        caught.value.merge.commit()
 
 
 def test_a_transaction_that_met_a_conflict_offers_no_way_that_does_nothing():
@@ -415,8 +415,8 @@ def test_a_conflict_of_what_cannot_be_stored_can_be_settled(call, value):
         ours.commit(skip_unserializable=True) if call == "commit" else ours.refresh()
     assert [(str(c.path), c.base, c.ours, c.theirs) for c in caught.value.conflicts] == [("x", 0, MISSING, 1)]
     assert ours["x"] is held
-    merge_of(caught.value).resolve("x", value)
-    made = merge_of(caught.value).commit()
+    caught.value.merge.resolve("x", value)
+    made = caught.value.merge.commit()
     assert ours.get("x", MISSING) == value
     assert ours["y"] == 1
     if call == "commit":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.support.handles import cold
-from tests.support.interrupts import Interrupt, Trace
+from tests.support.handles import cold, committed
+from tests.support.interrupts import Interrupt, interrupts
 from versioned_state import Disk, Memory, Migrations, OnMoved, Schema, Versioned, checkpoint, parallel, task
 from versioned_state.errors import (
     InvalidArgumentError,
@@ -326,8 +327,6 @@ def test_forks_tasks_and_parallel_calls_have_the_migrations():
     note("a", state=state)
     assert state.checkout("HEAD")["messages"] == [{"text": "hi"}, {"text": "a"}]
     other = Versioned(state.repository, branch="fork", migrations=migrations())
-    from functools import partial
-
     parallel(other, [partial(note, "x"), partial(note, "y")], policies={"messages": "append"})
     assert other["x"] == other["y"] == 1
     assert len(other["messages"]) == 3
@@ -548,18 +547,16 @@ def test_an_interrupt_at_any_line_of_the_first_commit(long_run):
         state["messages"].append({"text": "a"})
         return state
 
-    counting = Trace()
-    counting.run(prepared(0).commit)
-    for at in range(1, counting.count, 1 if long_run else 61):
-        state = prepared(at)
+    for trace in interrupts(1 if long_run else 61):
+        state = prepared(trace.at)
         live = state["messages"]
-        with pytest.raises(Interrupt):
-            Trace(at).run(state.commit)
+        with suppress(Interrupt):
+            trace.run(state.commit)
         live.append({"text": "b"})
         state.commit("on")
         expected = NEW | {"messages": [{"text": "hi"}, {"text": "a"}, {"text": "b"}]}
-        assert dict(state) == expected, at
-        assert dict(Versioned(store, branch=f"b{at}")) == expected, at
+        assert dict(state) == expected, trace.at
+        assert dict(Versioned(store, branch=f"b{trace.at}")) == expected, trace.at
         assert messages(state).count("migrate to version 3") == 1
 
 
@@ -731,9 +728,7 @@ def test_any_order_of_branches_commits_and_versions_reads_as_the_model(steps):
 def test_branches_at_any_versions_merge_as_if_migrated_first(steps, last):
     """Two branches edit disjoint keys at rising versions. Their merge is that of two states migrated to the newest."""
     store = Memory()
-    base = Versioned(store)
-    base.update(a=1, log=[0])
-    base.commit()
+    base = committed(store, a=1, log=[0])
     base.fork("side")
     values = {"main": ({"a": 1, "log": [0]}, 1), "side": ({"a": 1, "log": [0]}, 1)}
     for on_side, wanted, key, number in steps:

@@ -7,34 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import two
 from versioned_state import OnMoved, Repository, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError
 from versioned_state.repository.merging.merge import MISSING
 from versioned_state.state.branch.publisher import MovedError
-
-
-def two(**content: Any) -> tuple[Versioned, Versioned]:
-    a = Versioned(author="a")
-    a.update(content)
-    a.commit("base")
-    return a, Versioned(a.repository, author="b")
-
-
-def test_different_keys_merge():
-    a, b = two(x=[1], y=[1], z=1)
-    a["x"].append(2)
-    theirs = a.commit("theirs")
-    b["y"].append(2)
-    b["new"] = 1
-    del b["z"]
-    ours = b.commit("ours")
-    assert ours.parents == (theirs.id,)
-    assert dict(b) == {"x": [1, 2], "y": [1, 2], "new": 1} == dict(b.checkout(ours))
-    assert not b.status()
-    assert a["y"] == [1], "a has not looked yet"
-    assert a.refresh() == ours
-    assert dict(a) == dict(b)
-
 
 CONFLICTS: dict[str, tuple[Callable[[Versioned], Any], Callable[[Versioned], Any], tuple[Any, Any, Any]]] = {
     "both changed": (lambda s: s["x"].append(2), lambda s: s["x"].append(3), ([1], [1, 3], [1, 2])),
@@ -67,18 +44,6 @@ def test_the_same_key_is_a_conflict_and_nothing_is_lost(name):
     b.discard()
     b.refresh()
     assert dict(b) == dict(a)
-
-
-def test_the_same_change_on_both_sides_is_no_conflict():
-    a, b = two(x=[1], y=[1])
-    for state in (a, b):
-        state["x"].append(2)
-        state["n"] = {"k": 1}
-        del state["y"]
-    a.commit()
-    b.commit()
-    assert dict(a.checkout("main")) == dict(b) == {"x": [1, 2], "n": {"k": 1}}
-    assert not b.status()
 
 
 def test_refusing_to_merge():

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.concurrent_stores import ActsAroundMove
-from tests.support.handles import two
+from tests.support.faults import attempts
+from tests.support.handles import committed, two
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -89,7 +90,7 @@ def test_a_commit_that_raised_was_not_made(fault):
     begin = Versioned(base)
     begin.update({f"k{n:03}": {"n": n, "p": "q" * 150} for n in range(200)})
     begin.commit("base")
-    for k in itertools.count(1):
+    for attempt in attempts(fault):
         memory = Memory()
         for key, value in base.items():
             memory.set(key, value)
@@ -99,17 +100,12 @@ def test_a_commit_that_raised_was_not_made(fault):
             other[f"k{n:03}"]["n"] = -1
         other.commit("theirs")
         state["mine"] = [1]
-        faulty.arm(k, fault=fault)
-        with suppress(StateError):
+        with attempt.on(faulty):
             state.commit("mine")
-        fired = faulty.fired
-        faulty.arm(None)
         made = state.commit("mine")
-        assert made.message == "mine", k
-        assert made == state.head == Repository(memory).commit("main"), k
+        assert made.message == "mine", attempt.number
+        assert made == state.head == Repository(memory).commit("main"), attempt.number
         assert not state.status()
-        if not fired:
-            break
 
 
 @pytest.mark.parametrize(
@@ -128,7 +124,7 @@ def test_a_move_whose_reply_was_lost_can_be_done_again(call, fault):
         "cherry_pick": lambda s: s.cherry_pick("side"),
         "fast-forward": lambda s: s.merge("ahead"),
     }
-    for k in itertools.count(1):
+    for attempt in attempts(fault):
         memory = Memory()
         begin = Versioned(memory)
         for n in range(4):
@@ -143,21 +139,13 @@ def test_a_move_whose_reply_was_lost_can_be_done_again(call, fault):
         faulty = Faulty(memory)
         state = Versioned(faulty)
         dict(state)
-        faulty.arm(k, fault=fault)
-        failed = False
-        try:
+        with attempt.on(faulty):
             calls[call](state)
-        except StateError:
-            failed = True
-        fired = faulty.fired
-        faulty.arm(None)
-        if failed:
+        if attempt.failed:
             calls[call](state)
-        assert Repository(memory).branches[state.branch] == state.head, k
-        assert Versioned(memory, branch=state.branch).copy() == state.copy(), k
-        assert Repository(memory).fsck().ok, k
-        if not fired:
-            break
+        assert Repository(memory).branches[state.branch] == state.head, attempt.number
+        assert Versioned(memory, branch=state.branch).copy() == state.copy(), attempt.number
+        assert Repository(memory).fsck().ok, attempt.number
 
 
 def test_undo_and_redo_do_not_pretend():
@@ -361,9 +349,8 @@ def test_commits_that_one_call_makes_are_found_as_fast_as_others(call):
 
 
 def test_restoring_an_element_beyond_the_end_is_refused():
-    state = Versioned()
-    state["l"] = [0, 1, 2, 3, 4, 5]
-    full = state.commit()
+    state = committed(l=[0, 1, 2, 3, 4, 5])
+    full = state.head
     del state["l"][2:]
     for path in ("l[5]", "l[3]"):
         with pytest.raises(UnknownPathError) as caught:
@@ -381,25 +368,17 @@ def test_restoring_an_element_beyond_the_end_is_refused():
 
 def test_a_key_that_the_head_removed_is_not_there_even_if_the_store_failed_while_the_head_moved():
     memory = Memory()
-    state = Versioned(memory)
-    state.update(gone=[1], big=[{"n": n, "text": "x" * 50} for n in range(300)])
-    state.commit()
-    for k in itertools.count(1):
-        state.repository.branches.create(f"b{k}", at="main")
-        other = Versioned(memory, branch=f"b{k}")
+    state = committed(memory, gone=[1], big=[{"n": n, "text": "x" * 50} for n in range(300)])
+    for attempt in attempts():
+        other = state.fork(f"b{attempt.number}")
         del other["gone"]
         other["big"][7]["n"] = -1
         other.commit()
         faulty = Faulty(memory)
         reader = Versioned(faulty, branch="main")
         dict(reader)
-        faulty.arm(k)
-        with suppress(StateError):
+        with attempt.on(faulty):
             reader.reset(other.head)
-        fired = faulty.fired
-        faulty.arm(None)
-        assert ("gone" in reader) == ("gone" in list(reader)) == (reader.get("gone") is not None), k
+        assert ("gone" in reader) == ("gone" in list(reader)) == (reader.get("gone") is not None), attempt.number
         reader.reset(state.head)
-        if not fired:
-            break
-    assert k > 3
+    assert attempt.number > 3

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.handles import two
+from tests.support.handles import committed, two
 from versioned_state import Live, Memory, Versioned, effect
 from versioned_state.errors import InvalidArgumentError, MergeConflictError, ReadOnlyError
 from versioned_state.storage import Counting
@@ -188,9 +188,7 @@ def test_the_caption_of_a_namespace_names_its_state_whole():
 
 
 def test_the_lines_of_a_change_are_side_by_side_with_the_words_that_differ():
-    state = Versioned()
-    state["text"], state["array"] = "one\ntwo\nthree\n" * 3, np.arange(300.0)
-    state.commit()
+    state = committed(text="one\ntwo\nthree\n" * 3, array=np.arange(300.0))
     state["text"], state["array"][7] = state["text"].replace("two", "2", 1), 1.5
     html = state.status()._repr_html_()
     assert "\\n" not in html
@@ -199,9 +197,7 @@ def test_the_lines_of_a_change_are_side_by_side_with_the_words_that_differ():
 
 
 def test_matches_are_marked_and_a_later_line_has_its_number():
-    state = Versioned()
-    state["text"] = "a train\nno\ntrain & train"
-    state.commit()
+    state = committed(text="a train\nno\ntrain & train")
     html = state.grep("train")._repr_html_()
     assert html.count("<mark>train</mark>") == 3
     assert html.count(">text</span>") == 2
@@ -248,9 +244,8 @@ def test_reprs_are_short_and_say_what_it_is():
 
 
 def test_completion_offers_nothing_that_is_not_for_users():
-    state = Versioned()
-    state["a"] = 1
-    commit = state.commit()
+    state = committed(a=1)
+    commit = state.head
     past = state.checkout(commit)
     for thing, hidden in (
         (state.repository, {"database", "over"}),
@@ -345,9 +340,7 @@ def test_an_author_that_is_empty_is_none():
 
 
 def test_release_of_a_list_with_appended_elements():
-    state = Versioned()
-    state["log"] = [1]
-    state.commit()
+    state = committed(log=[1])
     assert state.release("log") is True
     state.sequence("log").append(2)
     assert state.release("log") is False
@@ -356,9 +349,7 @@ def test_release_of_a_list_with_appended_elements():
 
 
 def test_release_of_a_value_that_cannot_be_stored_any_more():
-    state = Versioned()
-    state["small"], state["large"] = {"a": 1}, ["x" * 100] * 900
-    state.commit()
+    state = committed(small={"a": 1}, large=["x" * 100] * 900)
     for key in ("small", "large"):
         if key == "small":
             state[key]["a"] = (n for n in "")

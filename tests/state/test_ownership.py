@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import versioned_state
-from tests.support.handles import RollbackWantedError
+from tests.support.handles import RollbackWantedError, committed
 from tests.support.lossy import Lossy
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import (
@@ -295,9 +295,7 @@ def test_a_dropped_handle_is_freed_at_once(without_collector):
     repository = Repository(Memory())
 
     def use() -> list[weakref.ref[Any]]:
-        state = Versioned(repository)
-        state["messages"] = ["x" * 100] * 100
-        state.commit()
+        state = committed(repository, messages=["x" * 100] * 100)
         state.sequence("messages").append("y")
         with state.transaction():
             state.namespace("notes")["n"] = 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.exact import clone, exact
+from tests.support.handles import committed
 from tests.support.mutations import mutate, sample
 from versioned_state import Versioned
 from versioned_state.errors import InvalidArgumentError, PatchConflictError, PickleRefusedError
@@ -60,9 +61,8 @@ def test_any_change_goes_over_json(long_run):
 
 
 def test_values_that_json_has_not():
-    state = Versioned()
-    state["a"] = 0
-    first = state.commit()
+    state = committed(a=0)
+    first = state.head
     values = [
         1.0,
         float("nan"),
@@ -96,9 +96,8 @@ def test_values_that_json_has_not():
     ],
 )
 def test_what_does_not_fit_changes_nothing(change, paths):
-    state = Versioned()
-    state.update(step=1, list=["a", "b"], prefs={"theme": "dark"})
-    first = state.commit()
+    state = committed(step=1, list=["a", "b"], prefs={"theme": "dark"})
+    first = state.head
     state["step"] = 2
     state["list"].append("c")
     state["prefs"].update(theme="light", new=True)
@@ -146,9 +145,8 @@ def test_objects_are_no_data():
 
 def test_below_a_key_that_equals_nothing():
     nan = float("nan")
-    state = Versioned()
-    state["d"] = {nan: {"n": 1}, (1, nan): [1], "z": 0}
-    first = state.commit()
+    state = committed(d={nan: {"n": 1}, (1, nan): [1], "z": 0})
+    first = state.head
     state["d"][nan]["n"] = 2
     next(value for value in state["d"].values() if type(value) is list).append(2)
     state["d"]["z"] = state["d"].pop("z")

@@ -111,6 +111,8 @@ def test_a_refused_read_does_not_spoil_its_neighbours(store, writer, reader, ref
                 with pytest.raises(PickleRefusedError, match=refused) as caught:
                     view[key]
                 assert caught.value.hint
+                assert caught.value.policy == ("key" if refused == "pickle_key" else reader.get("pickle", "own"))
+                assert caught.value.type_name == "tests.support.mutations.Opaque"
                 assert "Opaque" in str(caught.value)
         assert view["data"] == {"a": [1, (2,)]}
         assert list(view) == ["data", "inside", "large", "object"]

@@ -17,15 +17,11 @@ import numpy as np
 import pytest
 
 from tests.support.exact import clone, exact
+from tests.support.handles import RollbackWantedError, committed
 from tests.support.mutations import Thing, mutate, sample
 from tests.support.strategies import make_large
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import MergeConflictError
-
-
-class UndoError(Exception):
-    pass
-
 
 # Ways to move. Each takes a handle whose value was committed as ``first``, then mutated and committed as ``second`` by
 # ``change``, and leaves the handle on one of the two; it returns which.
@@ -90,35 +86,35 @@ def transaction(state: Versioned, change: Change) -> str:
 
 
 def transaction_that_fails(state: Versioned, change: Change) -> str:
-    with suppress(UndoError), state.transaction("second"):
+    with suppress(RollbackWantedError), state.transaction("second"):
         change(state["value"])
-        raise UndoError
+        raise RollbackWantedError
     return "first"
 
 
 def transaction_that_fails_after_a_replacement(state: Versioned, change: Change) -> str:
-    with suppress(UndoError), state.transaction("second"):
+    with suppress(RollbackWantedError), state.transaction("second"):
         change(state["value"])
         state["value"] = "replaced"
-        raise UndoError
+        raise RollbackWantedError
     return "first"
 
 
 def transaction_within_one(state: Versioned, change: Change) -> str:
     with state.transaction("second"):
         change(state["value"])
-        with suppress(UndoError), state.transaction():
+        with suppress(RollbackWantedError), state.transaction():
             state["value"] = 1
             del state["value"]
-            raise UndoError
+            raise RollbackWantedError
     return "second"
 
 
 def transaction_within_one_that_fails(state: Versioned, change: Change) -> str:
-    with suppress(UndoError), state.transaction():
+    with suppress(RollbackWantedError), state.transaction():
         with state.transaction():
             change(state["value"])
-        raise UndoError
+        raise RollbackWantedError
     return "first"
 
 
@@ -332,9 +328,7 @@ def test_random_moves_over_everything(long_run):
 
 def move_and_compare(seed: int) -> None:
     rng = random.Random(seed)
-    state = Versioned()
-    state["value"] = [sample(rng, 30), make_large("nested", 150, seed)]
-    state.commit()
+    state = committed(value=[sample(rng, 30), make_large("nested", 150, seed)])
     held = state["value"]
     for _ in range(8):
         edits = rng.randrange(2**32)
@@ -366,9 +360,7 @@ TYPES += [(np.zeros(3), np.zeros(4)), (np.zeros(3), np.zeros(3, "f4")), (deque([
 @pytest.mark.parametrize("move", [refresh, merge], ids=lambda move: move.__name__)
 @pytest.mark.parametrize(("old", "new"), TYPES, ids=str)
 def test_where_the_type_changes_the_old_object_is_detached(old, new, move):
-    state = Versioned()
-    state["value"] = {"at": clone(old), "list": [clone(old), 1]}
-    state.commit()
+    state = committed(value={"at": clone(old), "list": [clone(old), 1]})
     held, inner, outer = state["value"]["at"], state["value"]["list"][0], state["value"]
     before = exact(held)
 
@@ -385,9 +377,7 @@ def test_where_the_type_changes_the_old_object_is_detached(old, new, move):
 
 
 def test_merging_leaves_what_is_staged_alone():
-    state = Versioned()
-    state["ours"], state["theirs"], state["staged"] = [1], [1], [[1]]
-    state.commit()
+    state = committed(ours=[1], theirs=[1], staged=[[1]])
     ours, theirs, staged = state["ours"], state["theirs"], state["staged"]
     other = Versioned(state.repository)
     other["theirs"].append(2)
@@ -405,9 +395,7 @@ def test_merging_leaves_what_is_staged_alone():
 
 
 def test_a_key_that_others_deleted_goes_and_its_value_is_detached():
-    state = Versioned()
-    state["gone"], state["kept"] = [1], [2]
-    state.commit()
+    state = committed(gone=[1], kept=[2])
     held = state["gone"]
     other = Versioned(state.repository)
     del other["gone"]
@@ -422,9 +410,7 @@ def test_a_key_that_others_deleted_goes_and_its_value_is_detached():
 
 def test_both_sides_made_the_same_change():
     for edit in (lambda s: s.__setitem__("a", 1), lambda s: s.__delitem__("k"), lambda s: s["k"].append(1)):
-        state = Versioned()
-        state["k"], state["l"] = [0], [1]
-        state.commit()
+        state = committed(k=[0], l=[1])
         other = Versioned(state.repository)
         edit(state)
         edit(other)
@@ -438,9 +424,8 @@ def test_both_sides_made_the_same_change():
 
 
 def test_a_value_that_was_never_looked_at_is_still_right():
-    state = Versioned()
-    state["a"], state["b"] = [1], [1]
-    first = state.commit()
+    state = committed(a=[1], b=[1])
+    first = state.head
     state["a"].append(2)
     state["b"].append(2)
     state.commit()
@@ -452,9 +437,7 @@ def test_a_value_that_was_never_looked_at_is_still_right():
 
 
 def test_references_into_a_sequence_that_is_loaded_later():
-    state = Versioned()
-    state["list"] = [{"n": n} for n in range(400)]
-    state.commit()
+    state = committed(list=[{"n": n} for n in range(400)])
     other = Versioned(state.repository)
     other.sequence("list").append({"new": 1})
     held = other["list"]
@@ -523,9 +506,7 @@ def test_one_object_put_in_two_places_and_taken_out_again(undo):
 
 def test_an_equal_assignment_before_a_merge_hides_nothing_after_it():
     for equal in (lambda s: s.__setitem__("v", [1]), lambda s: (s.__setitem__("v", 5), s.__setitem__("v", [1]))):
-        state = Versioned()
-        state["v"] = [1]
-        state.commit()
+        state = committed(v=[1])
         other = Versioned(state.repository)
         other["v"].append(2)
         other.commit()

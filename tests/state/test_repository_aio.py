@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from tests.support.interrupts import Interrupt, Timeout, Trace
+from tests.support.handles import lists_of, two_branches
+from tests.support.interrupts import interrupts, run_in_loop
 from tests.support.watched_stores import Stopped
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
@@ -23,19 +22,12 @@ from versioned_state.errors import (
 from versioned_state.repository.repository import RepositoryAio
 
 
-def two(store: Memory | Stopped | None = None) -> tuple[Versioned, Versioned]:
-    """Handles on two branches that hold a list each, with an element that is not committed."""
-    repository = Repository(store)
-    a, b = Versioned(repository, branch="a"), Versioned(repository, branch="b")
-    a["n"], b["n"] = [1], [1]
-    repository.commit_together([a, b], "first")
+def two(store: Stopped | None = None) -> tuple[Versioned, Versioned]:
+    """The handles of ``two_branches``, each with an element that is not committed."""
+    a, b = two_branches(store)
     a["n"].append(2)
     b["n"].append(2)
     return a, b
-
-
-def content(repository: Repository) -> list[list[int]]:
-    return [repository.snapshot(name)["n"] for name in ("a", "b")]
 
 
 async def test_each_twin_gives_what_its_call_gives():
@@ -92,7 +84,7 @@ async def test_states_are_committed_together_as_they_were_when_it_was_called():
     made = await task
     assert made == [a.head, b.head]
     assert [(commit.message, commit.meta) for commit in made] == [("second", {"round": 2})] * 2
-    assert content(a.repository) == [[1, 2], [1, 2]]
+    assert lists_of(a.repository.store) == [[1, 2], [1, 2]]
     assert [str(change) for change in a.status()] == ["+ n[2] = 3"]
     assert await a.repository.aio.commit_together([]) == []
 
@@ -115,7 +107,7 @@ async def test_its_errors_are_those_of_the_call():
         with pytest.raises(TransactionError):
             await together([c, d])
     assert await together([a, b], policies={"n": "ours"}) == [a.head, b.head]
-    assert content(a.repository) == [[1, 2], [1, 2]]
+    assert lists_of(a.repository.store) == [[1, 2], [1, 2]]
 
 
 def test_tasks_and_threads_that_name_the_states_in_either_order_do_not_wait_for_each_other():
@@ -177,12 +169,12 @@ def test_a_call_that_is_cancelled_in_the_store_has_committed_all(moves, times):
             store.go()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert content(a.repository) == [[1, 2], [1, 2]]
+            assert lists_of(a.repository.store) == [[1, 2], [1, 2]]
             for state in (a, b):
                 assert not state.status()
                 state["n"].append(3)
                 await state.aio.commit()
-            assert content(a.repository) == [[1, 2, 3], [1, 2, 3]]
+            assert lists_of(a.repository.store) == [[1, 2, 3], [1, 2, 3]]
         raise AssertionError
 
     assert asyncio.run(main()) >= 1
@@ -201,7 +193,7 @@ async def test_a_call_that_is_cancelled_before_its_turn_does_nothing():
         await second
     store.go()
     await first
-    assert content(a.repository) == [[1], [1, 2]]
+    assert lists_of(a.repository.store) == [[1], [1, 2]]
     assert [str(change) for change in a.status()] == ["+ n[1] = 2"]
 
 
@@ -209,40 +201,18 @@ async def test_a_call_that_is_cancelled_before_its_turn_does_nothing():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("moves", [False, True])
 def test_an_interrupt_at_any_line_of_the_loop_leaves_all_or_none(moves, long_run):
-    for at in range(1, 100_000, 1 if long_run else 7):
+    for trace in interrupts(1 if long_run else 7):
         a, b = two()
         if moves:
             other = Versioned(a.repository, branch="b")
             other["theirs"] = 1
             other.commit()
-        trace = Trace(at)
-        run_interrupted(lambda a=a, b=b: a.repository.aio.commit_together([a, b]), trace)  # type: ignore[misc]
-        made = content(a.repository)
+        run_in_loop(lambda a=a, b=b: a.repository.aio.commit_together([a, b]), trace)  # type: ignore[misc]
+        made = lists_of(a.repository.store)
         assert made in ([[1], [1]], [[1, 2], [1, 2]]), trace.hit
         for state in (a, b):
             assert bool(state.status()) == (made[0] == [1]), trace.hit
             state["n"].append(3)
             state.commit()
-        assert content(a.repository) == [[1, 2, 3], [1, 2, 3]], trace.hit
+        assert lists_of(a.repository.store) == [[1, 2, 3], [1, 2, 3]], trace.hit
         assert asyncio.run(a.repository.aio.commit_together([b, a])) == [b.head, a.head]
-        if not trace.hit:
-            return
-    pytest.fail("it was interrupted at every line")
-
-
-def run_interrupted(work: Callable[[], Awaitable[Any]], trace: Trace) -> None:
-    """Run a call in a loop of its own under a trace, and then cancel what is left of it."""
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda _loop, _context: None)  # a callback of the library was interrupted
-
-    async def main() -> Any:
-        return await work()
-
-    with suppress(Interrupt, Timeout, StateError):
-        trace.run(lambda: loop.run_until_complete(main()))
-    while left := asyncio.all_tasks(loop):
-        for each in left:
-            each.cancel()
-        with suppress(Interrupt):
-            loop.run_until_complete(asyncio.wait(left))
-    loop.close()

@@ -17,6 +17,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, RootModel, field_validator, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from tests.support.handles import committed
 from versioned_state import Disk, Memory, Schema, Versioned, task
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, MergeConflictError, SchemaError
 from versioned_state.storage import Counting
@@ -233,9 +234,7 @@ def test_commits_of_nothing_but_engine_keys_and_namespaces_need_no_keys():
 
 def test_what_was_there_before_the_schema_refuses_only_its_own_change():
     store = Memory()
-    old = Versioned(store)
-    old.update(name=1, messages=[{"role": "robot"}, {"role": "user", "content": "a"}])
-    old.commit()
+    committed(store, name=1, messages=[{"role": "robot"}, {"role": "user", "content": "a"}])
     state = Versioned(store, schema=Settings)
     state["messages"][1]["content"] = "b"
     state["messages"].append({"role": "user", "content": "c"})
@@ -317,9 +316,7 @@ def test_merges_repeated_commits_and_moved_branches_are_checked():
             move("other")
         assert state.head == head
         assert state["a"] == 1
-    beside = Versioned(state.repository)
-    beside["a"] = "text"
-    beside.commit()
+    committed(state.repository, a="text")
     state["c"] = 1
     state.commit()  # the other's change was there: it is not ours to answer for
     assert state["a"] == "text"
@@ -547,9 +544,7 @@ def test_a_closed_state_and_an_empty_one():
 
 def test_check_reads_holds_for_the_sequence_of_a_checkout():
     store = Memory()
-    plain = Versioned(store)
-    plain["n"] = [*range(1000), "x"]
-    plain.commit()
+    committed(store, n=[*range(1000), "x"])
     items = Versioned(store, schema={"n.*": int}, check_reads=True).checkout("HEAD").sequence("n")
     assert items[:3] == [0, 1, 2]
     assert items[999::-300] == [999, 699, 399, 99]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.exact import exact
-from tests.support.handles import two
+from tests.support.handles import committed, two
 from tests.support.long_runs import first
 from versioned_state import Live, Memory, Versioned
 from versioned_state.errors import HandleClosedError, MergeConflictError, UnserializableValueError
@@ -23,9 +23,7 @@ SIZES = (0, 3, 300)
 
 
 def unloaded(values: list[Any]) -> Any:
-    first = Versioned()
-    first["list"] = values
-    first.commit()
+    first = committed(list=values)
     return Versioned(first.repository).sequence("list")
 
 
@@ -269,9 +267,7 @@ class Slow(Wrapper):
 @pytest.mark.parametrize("seed", first(2, range(12)))
 async def test_changes_in_place_beside_commits_and_merges_are_never_lost(seed):
     rng = random.Random(seed)
-    first = Versioned(Slow(Memory()))
-    first["list"] = [{"n": n} for n in range(300)]
-    first.commit()
+    first = committed(Slow(Memory()), list=[{"n": n} for n in range(300)])
     state, other = Versioned(first.repository), Versioned(first.repository)
     sequence = state.sequence("list")
     held = [sequence[index] for index in rng.sample(range(50, 300), 5)]

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.steps import steps
+from tests.support.counted_calls import calls_of
+from tests.support.handles import committed
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.state.worktree.lists.unloaded import UnloadedLists
 from versioned_state.storage import Counting
@@ -24,9 +25,7 @@ def stores() -> dict[int, KVStore]:
     found: dict[int, KVStore] = {}
     for size in SIZES:
         found[size] = Memory()
-        state = Versioned(found[size])
-        state["list"] = [{"n": n, "text": "some words"} for n in range(size)]
-        state.commit()
+        committed(found[size], list=[{"n": n, "text": "some words"} for n in range(size)])
     return found
 
 
@@ -90,7 +89,7 @@ def test_a_call_and_its_commit_cost_what_they_touch(name):
     taken: dict[int, int] = {}
     for size in SIZES:
         state, store = cold(size, name.replace(" ", "-"))
-        taken[size] = steps(lambda: (CALLS[name](state.sequence("list")), state.status(), state.commit()))  # noqa: B023
+        taken[size] = calls_of(lambda: (CALLS[name](state.sequence("list")), state.status(), state.commit()))  # noqa: B023
         costs[size] = store.counts
     small, large = costs[SIZES[0]], costs[SIZES[1]]
     assert large.objects_read <= small.objects_read + 24, costs  # an open leaf has up to some twenty segments
@@ -186,7 +185,7 @@ def test_a_commit_takes_few_steps_for_each_element_that_is_held_and_has_not_chan
         sequence = state.sequence("list")
         elements = sequence[-held:]
         sequence.append({"n": 1_000})
-        count = steps(state.commit)
+        count = calls_of(state.commit)
         assert [each["n"] for each in elements] == list(range(1_000 - held, 1_000))
         return count
 
@@ -195,9 +194,7 @@ def test_a_commit_takes_few_steps_for_each_element_that_is_held_and_has_not_chan
 
 @pytest.mark.parametrize("at", [0, 5, 63, 64, 99])
 def test_a_change_in_place_is_seen_beside_elements_as_they_are_stored(at):
-    state = Versioned()
-    state["list"] = [{"n": n} for n in range(300)]
-    state.commit()
+    state = committed(list=[{"n": n} for n in range(300)])
     state.release("list")
     sequence = state.sequence("list")
     held = sequence[100:200]

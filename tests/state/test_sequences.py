@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.handles import two
+from tests.support.handles import committed
 from versioned_state import Memory, StateSequence, Versioned
 from versioned_state.state.worktree.lists.unloaded import UnloadedLists
 from versioned_state.storage import Counting
@@ -20,9 +20,7 @@ SIZES = (0, 1, 5, 100, 3000)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_sequence_reads_like_the_list(size):
     expected = [{"n": n, "x": "x" * (n % 40)} for n in range(size)]
-    first = Versioned()
-    first["list"] = expected
-    first.commit()
+    first = committed(list=expected)
     for state in (first, Versioned(first.repository)):
         sequence = state.sequence("list")
         assert isinstance(sequence, StateSequence)
@@ -54,9 +52,7 @@ SEARCHES: dict[str, Callable[[StateSequence], object]] = {
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_sequence_is_searched_in_batches(search, monkeypatch):
-    first = Versioned()
-    first["list"] = list(range(3000))
-    first.commit()
+    first = committed(list=list(range(3000)))
     reads: list[int] = []
     read, peek = UnloadedLists.read, UnloadedLists.peek
 
@@ -77,9 +73,7 @@ def test_a_sequence_is_searched_in_batches(search, monkeypatch):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_sequence_appends_without_loading_the_list(size):
-    first = Versioned()
-    first["list"] = [{"n": n} for n in range(size)]
-    first.commit()
+    first = committed(list=[{"n": n} for n in range(size)])
     store = Counting(first.repository.store)
     state = Versioned(store)
     sequence = state.sequence("list")
@@ -122,9 +116,7 @@ def test_a_sequence_of_a_key_that_is_not_there_yet():
 
 
 def test_a_sequence_and_its_list_are_one():
-    state = Versioned()
-    state["list"] = [1]
-    state.commit()
+    state = committed(list=[1])
     other = Versioned(state.repository)
     sequence = other.sequence("list")
     sequence.append(2)
@@ -134,18 +126,6 @@ def test_a_sequence_and_its_list_are_one():
     live.append(4)
     assert live == [1, 2, 3, 4] == list(sequence)
     assert [str(change) for change in other.status()] == ["+ list[1] = 2", "+ list[2] = 3", "+ list[3] = 4"]
-
-
-def test_a_sequence_after_others_appended():
-    a, b = two(list=[1])
-    b.sequence("list")
-    a["list"].append(2)
-    a.commit()
-    sequence = b.sequence("list")
-    b.refresh()
-    assert list(sequence) == [1, 2]
-    sequence.append(3)
-    assert b.checkout(b.commit())["list"] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("reopened", [False, True])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import islice
 
 import pytest
 
+from tests.support.faults import attempts
+from tests.support.handles import committed
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import MergeConflictError, StorageError
 from versioned_state.storage import Counting, Fault, Faulty
@@ -49,17 +49,14 @@ def test_a_large_entry_comes_back_and_lies_in_a_tree_of_its_own():
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 def test_a_commit_after_one_that_failed_extends_the_entries_of_the_head(fault: Fault, *, others: bool):
     """Each staging remembers the series that it made, and the next one begins with it only if the head has it."""
-    for k in itertools.count(1):
+    for attempt in attempts(fault):
         store = Faulty(Memory())
         state = Versioned(store)
         add(state, "a", 1)
         state.commit("first")
         add(state, "b", 2)
-        store.arm(k, fault=fault)
-        with suppress(StorageError):
+        with attempt.on(store):
             state.commit("second")
-        fired = store.fired
-        store.arm(None)
         if others:
             other = Versioned(store)
             add(other, "x", 8)
@@ -72,8 +69,6 @@ def test_a_commit_after_one_that_failed_extends_the_entries_of_the_head(fault: F
         state.commit("fourth")
         expected = {"a": 1, "b": 2, "c": 3, "d": 4} | ({"x": 8} if others else {})
         assert entries(state) == expected == entries(Versioned(store))
-        if not fired:
-            return
 
 
 def test_a_series_that_a_failed_commit_had_and_the_next_one_has_not_is_that_of_the_head():
@@ -123,24 +118,17 @@ def test_an_interrupt_between_two_series_leaves_that_of_the_head():
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 def test_discard_and_a_failed_commit_lose_no_entry(fault: Fault):
-    for k in itertools.count(1):
+    for attempt in attempts(fault):
         store = Faulty(Memory())
-        state = Versioned(store)
-        state["x"] = 1
-        state.commit()
+        state = committed(store, x=1)
         add(state, "a", 1)
         state["x"] = 2
-        store.arm(k, fault=fault)
-        with suppress(StorageError):
+        with attempt.on(store):
             state.commit()
-        fired = store.fired
-        store.arm(None)
         state.discard()
         state.commit()
         assert entries(state) == {"a": 1}
-        if not fired:
-            break
-    assert k > 1
+    assert attempt.number > 1
 
 
 @pytest.mark.parametrize("policies", [{}, {"**": "theirs"}, {"**": "ours"}])

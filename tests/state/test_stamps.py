@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.handles import committed
 from versioned_state import Memory, Repository, Versioned, open, task  # noqa: A004 - the call that is tested
 from versioned_state.errors import InvalidArgumentError, StateError, StorageError, UnserializableValueError
 from versioned_state.objects.keys import STAMPS
@@ -140,9 +141,7 @@ def test_a_repository_gives_it_to_all_states_and_services(tmp_path: Path):
             return service.branch("alice", "trip")
 
     repository = Repository(Memory(), stamp=CODE)
-    state = Versioned(repository)
-    state["n"] = 1
-    state.commit()
+    committed(repository, n=1)
     assert repository.stamp() == CODE
     assert repository.stamp(asyncio.run(save())) == CODE
     own = Versioned(repository, branch="own", stamp={"code": "mine"})

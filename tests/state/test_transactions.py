@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from tests.support.handles import RollbackWantedError, two
+from tests.support.handles import RollbackWantedError, committed, two
 from tests.support.lossy import Lossy
 from versioned_state import Versioned
 from versioned_state.errors import MergeConflictError, StorageError, TransactionError
@@ -35,9 +35,7 @@ def test_a_transaction_is_one_round():
 
 
 def test_a_transaction_that_fails_is_undone_and_what_was_staged_before_is_there_still():
-    state = Versioned()
-    state["a"] = [1]
-    state.commit()
+    state = committed(a=[1])
     state["a"].append("before")
     state["staged"] = staged = {"k": 1}
     state.sequence("seq").append("before")
@@ -58,9 +56,7 @@ def test_a_transaction_that_fails_is_undone_and_what_was_staged_before_is_there_
 @pytest.mark.parametrize("looked_at", [True, False])
 @pytest.mark.parametrize("by", ["rollback", "discard"])
 def test_a_key_that_was_deleted_and_begun_anew_as_a_sequence_is_undone(by, looked_at):
-    state = Versioned()
-    state["a"] = [1]
-    state.commit()
+    state = committed(a=[1])
     with suppress(RollbackWantedError), state.transaction() if by == "rollback" else nullcontext():
         del state["a"]
         state.sequence("a").append(2)
@@ -90,9 +86,7 @@ def test_transactions_within_one_another():
 
 
 def test_what_cannot_be_undone_is_refused_within_a_transaction():
-    state = Versioned()
-    state["a"] = 1
-    state.commit()
+    state = committed(a=1)
     with state.transaction("t"):
         state["a"] = 2
         for call in (state.commit, state.refresh, state.discard, lambda: state.reset("HEAD")):
@@ -310,9 +304,7 @@ def test_a_transaction_whose_end_failed_with_the_store_is_rolled_back_by_the_nex
 
 def test_a_transaction_that_the_store_committed_is_not_rolled_back_by_the_next_call() -> None:
     store = Lossy()
-    state = Versioned(store)
-    state["n"] = 0
-    state.commit()
+    state = committed(store, n=0)
     state["n"] = 1
     with suppress(StorageError), state.transaction("made"):
         state["n"] = 2

@@ -7,6 +7,7 @@ from threading import Lock
 
 import pytest
 
+from tests.support.handles import committed
 from versioned_state import Commit, Live, Memory, OnMoved, Repository, Snapshot, Versioned
 from versioned_state.errors import HandleClosedError, StoreClosedError, UnserializableValueError
 from versioned_state.repository.history.commit import ROOT_ID
@@ -96,9 +97,7 @@ def test_an_empty_commit_on_a_moved_branch_is_made_too():
     ],
 )
 def test_the_message_of_a_round_that_was_given_none(change, summary):
-    first = Versioned()
-    first["messages"], first["step"], first["long"] = [1, 2], 1, ["x" * 100] * 100
-    first.commit()
+    first = committed(messages=[1, 2], step=1, long=["x" * 100] * 100)
     state = Versioned(first.repository)
     change(state)
     assert state.commit(allow_empty=True).message == summary
@@ -182,22 +181,6 @@ def test_live_takes_anything_and_commits_nothing():
 
 
 # Several branches over one repository
-
-
-def test_branches_share_what_is_equal():
-    repository = Repository(Memory())
-    main = Versioned(repository)
-    main["list"] = list(range(5000))
-    main.commit()
-    repository.branches.create("side", "main")
-    side = Versioned(repository, branch="side")
-    side["list"].append(1)
-    side["only"] = 1
-    side.commit("side")
-    assert len(main["list"]) == 5000
-    assert "only" not in main
-    assert repository.merge_base("main", "side") == main.head
-    assert [str(change.path) for change in repository.diff("main", "side")] == ["list[5000]", "only"]
 
 
 def test_status_shows_the_other_changes_beside_a_value_that_cannot_be_stored():

@@ -8,11 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from versioned_state import KVStore, Memory, Repository, Versioned
-from versioned_state.errors import (
-    MergeConflictError,
-    MissingObjectError,
-)
-from versioned_state.errors.retry import Merge
+from versioned_state.errors import MissingObjectError
 
 
 class RollbackWantedError(Exception):
@@ -26,6 +22,14 @@ def cold(store: KVStore) -> Repository:
     return repository
 
 
+def committed(store: KVStore | Repository | None = None, /, **values: Any) -> Versioned:
+    """A state whose first commit holds the values."""
+    state = Versioned(store)
+    state.update(values)
+    state.commit()
+    return state
+
+
 def two(**values: Any) -> tuple[Versioned, Versioned]:
     """Two handles on one branch, whose first commit holds copies of the values."""
     repository = Repository(Memory(), clock=itertools.count(1).__next__)
@@ -35,8 +39,19 @@ def two(**values: Any) -> tuple[Versioned, Versioned]:
     return ours, Versioned(repository)
 
 
-def merge_of(error: MergeConflictError) -> Merge:
-    return error.merge
+def two_branches(store: KVStore | None = None) -> tuple[Versioned, Versioned]:
+    """Handles on the branches ``a`` and ``b``, which hold the list [1] under ``n``."""
+    repository = Repository(store)
+    a, b = Versioned(repository, branch="a"), Versioned(repository, branch="b")
+    a["n"], b["n"] = [1], [1]
+    repository.commit_together([a, b], "first")
+    return a, b
+
+
+def lists_of(store: KVStore) -> list[list[int]]:
+    """Return the lists that these two branches hold in the store."""
+    repository = Repository(store)
+    return [repository.snapshot(name)["n"] for name in "ab"]
 
 
 def insist(handle: Versioned) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import dis
 import gc
+import itertools
 import linecache
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
+
+from versioned_state.errors import StateError
 
 LIBRARY = "versioned_state/"
 
@@ -60,6 +65,36 @@ class Trace:
         finally:
             sys.settrace(before)
             gc.enable()
+
+
+def interrupts(step: int) -> Iterator[Trace]:
+    """Iterate over traces: of one run undisturbed, of runs that stop at every ``step``-th line, and of one that ends.
+
+    The first run imports what is imported at first.
+    """
+    for at in itertools.count(0, step):
+        trace = Trace(at)
+        yield trace
+        if at and not trace.hit:
+            return
+
+
+def run_in_loop(work: Callable[[], Awaitable[object]], trace: Trace) -> None:
+    """Run a call in a loop of its own under a trace, and then cancel what is left of it."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _loop, _context: None)  # a callback of the library was interrupted
+
+    async def main() -> None:
+        await work()
+
+    with suppress(Interrupt, Timeout, StateError):
+        trace.run(lambda: loop.run_until_complete(main()))
+    while left := asyncio.all_tasks(loop):
+        for each in left:
+            each.cancel()
+        with suppress(Interrupt):  # of a task that waits for the interrupted one
+            loop.run_until_complete(asyncio.wait(left))
+    loop.close()
 
 
 def in_finalizer(frame: FrameType | None) -> bool:
