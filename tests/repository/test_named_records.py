@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from versioned_state import Disk, Memory, Repository, Versioned
+from versioned_state import Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import (
     CorruptObjectError,
     InvalidArgumentError,
@@ -19,6 +19,7 @@ from versioned_state.errors import (
     UnknownRecordError,
     UnserializableValueError,
 )
+from versioned_state.objects.keys import record_key
 from versioned_state.repository.refs import named_records
 from versioned_state.storage import Counting, ReadOnly
 from versioned_state.storage.testing.writers import run_together
@@ -94,6 +95,22 @@ def test_each_call_is_one_request():
     assert len(records.delete_many(prefix="t/")) == 1000
     assert (store.counts.applies, store.counts.round_trips) == (1, 2), "a listing, and one batch"
     assert not list(records)
+
+
+def test_as_many_as_the_limit_are_read_though_one_is_deleted_meanwhile():
+    class Deleting(Wrapper):
+        """Reads keys and values one after the other, as a server is asked."""
+
+        def page_items(self, *arguments, **options):
+            return KVStore.page_items(self, *arguments, **options)
+
+        def get_many(self, keys):
+            self.store.delete(record_key("t/1"))
+            return super().get_many(keys)
+
+    records = Repository(Deleting(Memory())).records
+    records.update({f"t/{n}": {"n": n} for n in range(6)})
+    assert [name for name, _ in records.iter_items("t/", limit=3)] == ["t/0", "t/2", "t/3"]
 
 
 def test_pages_of_names(repository):

@@ -103,13 +103,13 @@ class Records(MutableMapping[str, dict[str, Any]]):
         while left is None or left:
             size = _AT_ONCE if left is None else left
             page = self._store.page_items(record_key(prefix), after=after, limit=size)
-            for key, stored in page.items():
-                if stored is not None:  # otherwise it was deleted meanwhile
-                    yield key.removeprefix(RECORDS), self._read(key, stored)
+            there = {key: stored for key, stored in page.items() if stored is not None}  # the others were deleted since
+            for key, stored in there.items():
+                yield key.removeprefix(RECORDS), self._read(key, stored)
             if len(page) < size:
                 return
             after = next(reversed(page))
-            left = None if left is None else left - len(page)
+            left = None if left is None else left - len(there)
 
     def get_many(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return those of some records that exist, by name, in the given order. Cost: one request."""
