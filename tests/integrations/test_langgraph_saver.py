@@ -525,6 +525,8 @@ def test_a_filter_compares_as_python_does(saver: VersionedSaver):
         {},
         {"x": [1]},
         {"x": {"a": 1}},
+        {"x": float("inf")},
+        {"x": 10**400},
         {"y": 1},
     ]
     for each in metadata:
@@ -538,6 +540,9 @@ def test_a_filter_compares_as_python_does(saver: VersionedSaver):
         {"x": [1]},
         {"x": {"a": 1}},
         {"x": 2},
+        {"x": float("inf")},
+        {"x": float("nan")},
+        {"x": 10**400},
         {"source": "loop", "y": 1},
     ):
         expected = [

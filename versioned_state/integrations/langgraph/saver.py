@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from heapq import merge
 from itertools import chain, islice
@@ -559,8 +560,10 @@ def _marks(key: str, value: Any) -> list[bytes]:
     """Return the bytes, any of which a meta has that holds this value, or none if that cannot be said."""
     if "." in key:
         return []
-    equal: tuple[Any, ...] = (value,) if type(value) is str else ()
-    if type(value) in (int, float, bool):
-        equal = tuple({type(each): each for each in (bool(value), int(value), float(value)) if each == value}.values())
+    equal: list[Any] = [value] if type(value) is str else []
+    for convert in (bool, int, float) if type(value) in (int, float, bool) else ():
+        with suppress(ValueError, OverflowError):  # one that is infinite, no number, or too large
+            if (each := convert(value)) == value:
+                equal.append(each)
     encode = InlineEncoder().encode_inline
     return [encode(key, "filter") + encode(each, "filter") for each in equal]
