@@ -122,6 +122,22 @@ def test_a_short_thread_has_no_page():
     assert not pages(store)
 
 
+def test_a_page_has_the_values_of_a_few_keys_if_each_checkpoint_has_its_own():
+    store = Memory()
+    with VersionedSaver(store) as saver:
+        at: Any = config()
+        for step in range(4 * MANY):
+            own: dict[str, Any] = {f"key {step}": step}
+            at = put(saver, at, step=step, **own)
+            if step % MANY == MANY - 1:
+                assert listed_by_another(store, filter={"step": step}) == [step]
+    for wanted in (0, 1, MANY + 1, 4 * MANY - 1):
+        assert listed_by_another(store, filter={f"key {wanted}": wanted}) == [wanted]
+    found = [read_named(key, store.get(key) or b"") for key in pages(store)]
+    assert found
+    assert all("step" in page["fields"] and len(page["fields"]) == 64 for page in found)
+
+
 # What the commits say
 
 

@@ -16,6 +16,7 @@ listing saw it: nothing that was purged or deleted meanwhile comes back.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +44,9 @@ _AT_ONCE: Final = 4096
 _LONGEST: Final = 100
 """Characters of the longest text in a page."""
 
+_FIELDS: Final = 64
+"""Keys of metadata of which a page has the values: with all it would be a square if each checkpoint had its own."""
+
 _PAGES: Final = "%m"  # no id is escaped to this
 _UUID: Final = 36
 """Characters of an id of LangGraph's."""
@@ -67,7 +71,7 @@ class Page:
         addresses, ids: of the checkpoints.
         below: the parent of the first one.
         fields: the values in their metadata, by key. None stands for a key that is not there, too.
-        others: the keys of which the page lacks a value: it is long, or has parts.
+        others: the keys of which the page lacks values: one is long or has parts, or other keys are more frequent.
         rows: the row of each address.
     """
 
@@ -91,9 +95,10 @@ class Page:
 
 
 def _page(rows: Sequence[Row], below: Address) -> Page:
-    keys = dict.fromkeys(key for row in rows for key in row.metadata)
-    fields = {key: [row.metadata.get(key) for row in rows] for key in keys}
-    others = frozenset(key for key, column in fields.items() if not all(map(_has_room, column)))
+    keys = Counter(key for row in rows for key in row.metadata)
+    fields = {key: [row.metadata.get(key) for row in rows] for key, _ in keys.most_common(_FIELDS)}
+    long = {key for key, column in fields.items() if not all(map(_has_room, column))}
+    others = frozenset(keys.keys() - fields.keys() | long)
     return _of(
         [row.address for row in rows],
         [row.id for row in rows],
@@ -116,10 +121,11 @@ def _has_room(value: Any) -> bool:
 def _joined(lower: Page, upper: Page) -> Page:
     """Return one page instead of two, of which the second begins where the first ends."""
     others = lower.others | upper.others
+    keys = [key for key in {**lower.fields, **upper.fields} if key not in others]
+    others |= {*keys[_FIELDS:]}
     fields = {
         key: [each for page in (lower, upper) for each in page.fields.get(key) or repeat(None, len(page))]
-        for key in {**lower.fields, **upper.fields}
-        if key not in others
+        for key in keys[:_FIELDS]
     }
     return _of([*lower.addresses, *upper.addresses], [*lower.ids, *upper.ids], lower.below, fields, others)
 
