@@ -1,7 +1,7 @@
 """What the library asks of its surroundings, replaced in simulations: clocks, sleep, randomness, threads, event loops.
 
-The names of the library's own modules are replaced, and nothing else: pytest, its plugins and the standard library go
-on as they were.
+The names of the library's own modules are replaced, and what an ``import`` within a function finds from then on.
+Pytest, its plugins and the standard library, which have imported theirs, go on as they were.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, Self, TypeVar
 
 import versioned_state
@@ -148,43 +148,34 @@ class FiberExecutor:
         pass
 
 
-_TIME = SimpleNamespace(
-    **{name: getattr(time, name) for name in dir(time) if not name.startswith("_")}
-    | {
-        "time": _time,
-        "time_ns": _time_ns,
-        "monotonic": _monotonic,
-        "perf_counter": _monotonic,
-        "process_time": _monotonic,
-        "sleep": _sleep,
-    }
-)
-_RANDOM = SimpleNamespace(
-    **{name: getattr(random, name) for name in dir(random) if not name.startswith("_")}
-    | {
-        "random": _World.rng.random,
-        "uniform": _World.rng.uniform,
-        "choice": _World.rng.choice,
-        "randrange": _World.rng.randrange,
-        "getrandbits": _World.rng.getrandbits,
-        "shuffle": _World.rng.shuffle,
-    }
-)
-_SECRETS = SimpleNamespace(
-    **{name: getattr(secrets, name) for name in dir(secrets) if not name.startswith("_")}
-    | {"token_bytes": _bytes, "token_hex": _hex, "randbits": _World.rng.getrandbits, "randbelow": _World.rng.randrange}
-)
+_CLOCK = {
+    "time": _time,
+    "time_ns": _time_ns,
+    "monotonic": _monotonic,
+    "perf_counter": _monotonic,
+    "process_time": _monotonic,
+    "sleep": _sleep,
+}
+
+
+def _instead_of(module: ModuleType, replaced: dict[str, Any]) -> SimpleNamespace:
+    """Return the public names of a module, some of them replaced."""
+    return SimpleNamespace(**{name: value for name, value in vars(module).items() if name[0] != "_"} | replaced)
+
+
+_RANDOM = {name: getattr(_World.rng, name) for name in dir(random) if name[0] != "_" and hasattr(_World.rng, name)}
+_SECRETS = {
+    "token_bytes": _bytes,
+    "token_hex": _hex,
+    "randbits": _World.rng.getrandbits,
+    "randbelow": _World.rng.randrange,
+}
 
 _REPLACED: list[tuple[Any, Any]] = [
-    (time, _TIME),
-    (random, _RANDOM),
-    (secrets, _SECRETS),
-    (time.time, _time),
-    (time.time_ns, _time_ns),
-    (time.monotonic, _monotonic),
-    (time.perf_counter, _monotonic),
-    (time.process_time, _monotonic),
-    (time.sleep, _sleep),
+    (time, _instead_of(time, _CLOCK)),
+    (random, _instead_of(random, _RANDOM)),
+    (secrets, _instead_of(secrets, _SECRETS)),
+    *((getattr(time, name), new) for name, new in _CLOCK.items()),
     (os.urandom, _bytes),
     (uuid.uuid4, _uuid4),
     (ThreadPoolExecutor, FiberExecutor),
@@ -201,8 +192,9 @@ def _load_all() -> None:
 
 
 def _places() -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """The names to replace: the globals of a module, the name, what it means in a simulation."""
+    """The names to replace: the globals of a module, or all modules, the name, what it means in a simulation."""
     by_id = {id(old): new for old, new in _REPLACED}
+    yield from ((sys.modules, module.__name__, new) for module, new in _REPLACED if isinstance(module, ModuleType))
     for name, module in sorted(sys.modules.items()):
         if not name.startswith("versioned_state"):
             continue

@@ -369,7 +369,7 @@ def _records(world: World, repository: Repository) -> None:
         elif not model.may_be_undone(records_of(branch), operation.start):
             model.fail(f"the record {name} is gone")
     renamed = any(each.name == "rename" for each in model.operations)
-    for branch, purging, _ in model.purged if not renamed else ():
+    for branch, purging in model.purged if not renamed else ():
         for name, (owner, _, operation) in model.records.items():
             if owner == branch and operation.end < purging.start and name in found:
                 model.fail(
@@ -391,10 +391,10 @@ def _secrets(world: World) -> None:
     if not model.purged or not model.secrets:
         return
     payload = b"\n".join(raw_of(value) for value in world.content.objects.values())
-    for word, (branch, _) in model.secrets.items():
+    for word, branch in model.secrets.items():
         if word.encode() not in payload:
             continue
-        for purged, operation, _ in model.purged:
+        for purged, operation in model.purged:
             if purged != branch or model.copying.get(branch) or model.copied:
                 continue
             writes = model.writes.get(branch, ())
@@ -432,7 +432,7 @@ def _unfinished_purges(world: World, repository: Repository) -> None:
             if not any(
                 handle.branch == request.branch for site in world.sites.values() for handle in site.handles.values()
             ):
-                model.purged.append((request.branch, operation, False))
+                model.purged.append((request.branch, operation))
     _secrets(world)
     if model.repaid:
         _whole(world, Repository(world.connection()), "after the purges that had not finished")

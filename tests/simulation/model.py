@@ -129,15 +129,14 @@ class Model:
     records: dict[str, tuple[str, str, Operation]] = field(default_factory=dict)
     erased_records: list[tuple[str, Operation]] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
-    secrets: dict[str, tuple[str, str]] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
     purges: list[tuple[Purge, Operation]] = field(default_factory=list)
     owed: dict[Purge, tuple[int, list[tuple[int, str, str]]]] = field(default_factory=dict)
     reports: list[tuple[Purge, int, set[tuple[str, str]]]] = field(default_factory=list)
     repaid: list[tuple[Purge, Operation]] = field(default_factory=list)
-    purged: list[tuple[str, Operation, bool]] = field(default_factory=list)
+    purged: list[tuple[str, Operation]] = field(default_factory=list)
     writes: dict[str, list[Operation]] = field(default_factory=dict)
     followed: dict[str, Followed] = field(default_factory=dict)
-    forked: list[tuple[str, Operation]] = field(default_factory=list)
     copying: dict[str, list[Operation]] = field(default_factory=dict)
     replaced: list[Operation] = field(default_factory=list)
     carrying: dict[str, list[Operation]] = field(default_factory=dict)
@@ -197,7 +196,7 @@ class Model:
                     f"the repeated one from step {began} does not report {lost[:5]}"
                 )
 
-    def may_be_undone(self, place: str, start: float, but: Operation | None = None) -> bool:
+    def may_be_undone(self, place: str, start: float) -> bool:
         """Whether an operation that ended after this step may have removed what was written to a place."""
         found = [*self.undoing.get(place, ()), *(self.carrying.get(place, ()) if self.replaced else ())]
-        return any(each is not but and each.end >= start for each in found)
+        return any(each.end >= start for each in found)

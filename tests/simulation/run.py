@@ -7,7 +7,7 @@ import json
 import random
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tests.simulation import environment, invariants
@@ -73,46 +73,30 @@ class Plan:
             ]
             for actor in self.actors
         ]
-        fields = {
-            name: getattr(self, name)
-            for name in (
-                "seed",
-                "switch",
-                "faults",
-                "rate",
-                "most",
-                "cached",
-                "together",
-                "skew",
-                "delay",
-                "hot",
-                "heat",
-                "schedule",
-                "slow",
-            )
-        }
+        apart = ("actors", "holds", "dropped")
+        written = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
         holds = [[hold.fiber, hold.operation, hold.reply, hold.until] for hold in self.holds]
-        return json.dumps(fields | {"holds": holds, "actors": actors})
+        return json.dumps(written | {"holds": holds, "actors": actors})
 
     @classmethod
     def from_json(cls, line: str) -> Plan:
         """The plan of such a line."""
-        fields = json.loads(line)
-        fields.pop("cause", None)
+        written = json.loads(line)
+        written.pop("cause", None)
         actors = tuple(
-            ActorPlan(name, kind, site, tuple(operations)) for name, kind, site, operations in fields.pop("actors")
+            ActorPlan(name, kind, site, tuple(operations)) for name, kind, site, operations in written.pop("actors")
         )
         dropped = frozenset((actor.name, n) for actor in actors for n, name in enumerate(actor.operations) if not name)
         holds = tuple(
-            Hold(fiber, operation, reply, tuple(until)) for fiber, operation, reply, until in fields.pop("holds", ())
+            Hold(fiber, operation, reply, tuple(until)) for fiber, operation, reply, until in written.pop("holds", ())
         )
         return cls(
             actors=actors,
             holds=holds,
             dropped=dropped,
-            faults=tuple(fields.pop("faults")),
-            cached=tuple(fields.pop("cached")),
-            **fields,
+            faults=tuple(written.pop("faults")),
+            cached=tuple(written.pop("cached")),
+            **written,
         )
 
     def describe(self) -> str:
@@ -426,7 +410,6 @@ class Runner:
         self.model.operations.append(operation)
         operation.outcome = "begun"
         self.closed = []
-        self.faults_before = self.world.faults.happened
         self.world.scheduler.note(f"*** {name} begins")
         return operation
 
@@ -436,7 +419,7 @@ class Runner:
         self.world.scheduler.note(f"*** {operation.name} {operation.detail}: {outcome}")
 
     def failed(self, operation: Operation, error: BaseException) -> None:
-        """Record an error. Return whether it may happen."""
+        """Record an error, which is a failure of the run unless it may happen."""
         shown = f"{type(error).__name__}: {str(error)[:200]}"
         operation.outcome = shown
         self.world.scheduler.note(f"*** {operation.name} {operation.detail}: {shown}")

@@ -40,7 +40,6 @@ class Process:
         self.skew = skew
         self.is_interrupted = True  # whether Ctrl-C may come there
         self.is_dead = False
-        self.requests = 0
 
 
 @dataclass(frozen=True)

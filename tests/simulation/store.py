@@ -133,7 +133,6 @@ class Connection(KVStore):
     def _before(self, what: str) -> None:
         if self.process.is_dead:
             raise KilledError
-        self.process.requests += 1
         self.scheduler.point(what)
         self._pause()
 
@@ -169,7 +168,6 @@ class Connection(KVStore):
 
     def _fail(self, fault: Fault, what: str) -> None:
         self.scheduler.note(f"--- {fault}: {what}")
-        self.process.faults = getattr(self.process, "faults", 0) + 1  # type: ignore[attr-defined]
         if fault.startswith("kill"):
             self.scheduler.kill(self.process)
             raise KilledError

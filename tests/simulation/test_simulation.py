@@ -35,7 +35,7 @@ def test_no_fault_that_was_found_is_back():
 
 
 def test_a_seed_repeats_its_run_step_by_step():
-    seeds = (3, 13, 34)
+    seeds = (3, 13, 34, 9700066)  # the last one waits for random times
     first, second = (_run("--digest", *seeds) for _ in range(2))
     assert first.stdout == second.stdout
     assert first.stdout.count("\n") >= len(seeds)

@@ -577,7 +577,7 @@ def secret(runner: Runner, rng: Dice, operation: Operation) -> None:
     rng_of_it = random.Random(f"{runner.world.plan.seed} {runner.world.word()}")
     word = f"secret-{rng_of_it.getrandbits(160):x}"
     operation.detail = f"{branch} {word}"
-    runner.model.secrets[word] = branch, operation.actor
+    runner.model.secrets[word] = branch
     runner.model.write(operation, branch)
     with Versioned(runner.repository, branch=branch) as handle:
         handle["secret"] = [word, *(f"{n} {rng_of_it.getrandbits(400):x}" for n in range(rng.choice((1, 20))))]

@@ -106,7 +106,7 @@ def _purge(runner: Runner, operation: Operation, rng: Dice, request: Purge, *, t
         raise
     operation.detail += f" erased {list(report.branches)}"
     if branch is not None and branch in report.branches:
-        model.purged.append((branch, operation, thorough))
+        model.purged.append((branch, operation))
 
 
 def _exists_or_others(runner: Runner, operation: Operation, request: Purge) -> bool:

@@ -380,7 +380,6 @@ async def _request(
     key: str,
     body: Any = None,
     frozen: bool = False,
-    **arguments: Any,
 ) -> tuple[str, Any]:
     """A request as a client sends it: again with its key, as long as nobody knows whether it was done.
 
@@ -398,7 +397,7 @@ async def _request(
             attempts[1],
             True,
         )  # until its outcome is known: the process may die at any request, without an exception here
-        call = Call(client.services, USER, session, client.server.off_loop, arguments, body, fingerprint=key)
+        call = Call(client.services, USER, session, client.server.off_loop, {}, body, fingerprint=key)
         headers = {"idempotency-key": key} | ({} if age is None else {"idempotency-age": str(age)})
         share = Share(client.server.answers, USER)
         try:
