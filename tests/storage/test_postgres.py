@@ -602,6 +602,22 @@ def test_stores_that_are_closed_or_were_refused_leave_no_connection(
     assert threading.active_count() == before
 
 
+def test_connections_that_are_no_longer_needed_are_closed(postgres_server: PostgresServer, schema: str) -> None:
+    url = postgres_server.url_of(options=f"&application_name={schema}")
+    with Postgres(url, schema=schema) as store:
+        links = [store._connections._take() for _ in range(5)]
+        for link in links:
+            store._connections._give(link)
+        assert postgres_server.connections(schema) == 5
+        store.get("k")
+        assert postgres_server.connections(schema) == 5, "one moment of rest is not enough"
+        for link in links[:-1]:
+            link.given_back -= 241
+        for _ in range(5):
+            store.get("k")
+        assert eventually(lambda: postgres_server.connections(schema) == 1)
+
+
 def test_store_forgotten_until_exit_closes_itself_without_a_warning(
     postgres_server: PostgresServer, schema: str
 ) -> None:

@@ -284,11 +284,25 @@ class Connections:
         if link.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             link.given_back = time.monotonic()
             home.idle.append(link)
+            self._close_unused(home, link.given_back)
         else:
             link.close()
         home.places.release()
         if self._closed:
             self._close_idle(home)
+
+    def _close_unused(self, home: _ProcessLinks, now: float) -> None:
+        """Close the connection that has been idle for longest, if that is too long: the last ones are taken first."""
+        try:
+            if now - home.idle[0].given_back <= _MAX_IDLE_S:
+                return
+            link = home.idle.pop(0)
+        except IndexError:  # another thread has taken it meanwhile
+            return
+        if now - link.given_back > _MAX_IDLE_S:
+            link.close()
+        else:
+            home.idle.append(link)
 
     def _close_idle(self, home: _ProcessLinks) -> None:
         if home.pid != os.getpid():
