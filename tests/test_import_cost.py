@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
 from versioned_state import Disk, Versioned
+from versioned_state.lazy import made_once
 
 UNUSED = """
     cloudpickle numpy pydantic cryptography click redis psycopg obstore diskcache
@@ -139,3 +142,18 @@ assert len(repository.notes) == 8
 
 def test_threads_may_meet_at_the_first_use_of_what_is_loaded_later():
     assert "versioned_state.repository.names.branches" in loaded(FIRST_USES)
+
+
+def test_threads_that_meet_at_the_first_use_of_an_attribute_get_one_object():
+    meeting = Barrier(2)
+
+    class Owner:
+        @made_once
+        def part(self) -> object:
+            meeting.wait(20)
+            return object()
+
+    owner = Owner()
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: owner.part, range(2))
+    assert first is second is owner.part

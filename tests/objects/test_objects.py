@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from blake3 import blake3
 from hypothesis import given, strategies as st
 
+from tests.support.interrupts import Interrupt, interrupts
 from versioned_state import Memory
 from versioned_state.errors import CorruptObjectError, LimitExceededError, MissingObjectError
+from versioned_state.objects import envelope
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of, expect
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
 from versioned_state.objects.keys import address_in, birth_key, object_key, ref_key
@@ -29,6 +32,15 @@ RAWS = [
 @given(st.binary(max_size=2000) | st.binary(max_size=30).map(lambda part: part * 200))
 def test_sealed_and_unsealed(raw):
     assert unseal(seal(raw)) == raw
+
+
+def test_an_interrupt_at_the_first_use_leaves_contexts_that_work():
+    for trace in interrupts(1):
+        codecs = envelope._Codecs()
+        with suppress(Interrupt):
+            trace.run(partial(getattr, codecs, "error"))
+        frame = codecs.compress(RAWS[2])
+        assert (codecs.decompress(frame), codecs.size_of(frame)) == (RAWS[2], len(RAWS[2]))
 
 
 @pytest.mark.parametrize("raw", RAWS, ids=len)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from contextlib import suppress
 from dataclasses import FrozenInstanceError, fields, replace
+from functools import partial
 
 import pytest
 
+from tests.support.interrupts import Interrupt, interrupts
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import address_of
 from versioned_state.repository.history import commit as module
@@ -119,3 +122,11 @@ def test_threads_that_meet_at_the_first_use_find_one_tree(monkeypatch):
         thread.join()
     assert found == [TREE, TREE]
     assert commit.tree == TREE
+
+
+def test_an_interrupt_at_the_first_use_leaves_a_commit_that_has_its_tree():
+    for trace in interrupts(1):
+        commit = undecoded()
+        with suppress(Interrupt):
+            trace.run(partial(getattr, commit, "tree"))
+        assert commit.tree == TREE

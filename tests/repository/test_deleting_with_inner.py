@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.outage import Outage
+from tests.support.stores import OneCondition
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.objects.keys import LOCKS, lock_key
@@ -14,14 +15,6 @@ from versioned_state.storage import Counting, Fault, Wrapper
 
 BRANCHES = ["a", "a/b", "a/b/c", "a0", "ab", "b"]
 INNER = ["a", "a/b", "a/b/c"]
-
-
-class One(Wrapper):
-    """A store that takes one condition a batch."""
-
-    def __init__(self, store: KVStore) -> None:
-        super().__init__(store)
-        self.max_expected = 1
 
 
 def made(store: KVStore, branches: list[str] = BRANCHES) -> Repository:
@@ -42,9 +35,9 @@ def left(repository: Repository) -> tuple[list[str], list[str]]:
 EXPECTED = ["a0", "ab", "b"], sorted(name + end for name in ("a0", "ab", "b") for end in ("", "/%/record"))
 
 
-@pytest.mark.parametrize("wrap", [lambda store: store, One])
-def test_they_go_with_their_records_and_locks(wrap: Any):
-    repository = made(wrap(Memory()))
+@pytest.mark.parametrize("kind", [Memory, OneCondition])
+def test_they_go_with_their_records_and_locks(kind: type[Memory]):
+    repository = made(kind())
     store = repository.database.store
     for name in ("a/b", "b"):
         store.set(lock_key(name), b"a lock")
