@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,35 +28,30 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
+def noted(name: str, act: Callable[..., Any] = lambda *_: None) -> Callable[..., Any]:
+    """Return a method that is recorded if it runs, and then acts."""
+
+    def method(*arguments: Any, **named: Any) -> Any:
+        ran(name)
+        return act(*arguments, **named)
+
+    return method
+
+
 class Init:
-    def __init__(self) -> None:
-        ran("__init__")
-
-    def __eq__(self, other: object) -> bool:
-        ran("__eq__")
-        return True
-
-    def __hash__(self) -> int:
-        ran("__hash__")
-        return 1
-
-    def __repr__(self) -> str:
-        ran("__repr__")
-        return ""
+    __init__ = noted("__init__")
+    __eq__ = noted("__eq__", lambda _self, _other: True)
+    __hash__ = noted("__hash__", lambda _: 1)
+    __repr__ = noted("__repr__", lambda _: "")
 
 
 class Setattr:
-    def __setattr__(self, name: str, value: Any) -> None:
-        ran("__setattr__")
-
-    def __delattr__(self, name: str) -> None:
-        ran("__delattr__")
+    __setattr__ = noted("__setattr__")
+    __delattr__ = noted("__delattr__")
 
 
 class Getattribute:
-    def __getattribute__(self, name: str) -> Any:
-        ran("__getattribute__")
-        return object.__getattribute__(self, name)
+    __getattribute__ = noted("__getattribute__", object.__getattribute__)
 
     def __getattr__(self, name: str) -> Any:
         ran("__getattr__")
@@ -63,26 +59,13 @@ class Getattribute:
 
 
 class Property:
-    @property
-    def field(self) -> Any:
-        ran("property")
-        return 1
-
-    @field.setter
-    def field(self, value: Any) -> None:
-        ran("property setter")
+    field = property(noted("property", lambda _: 1), noted("property setter"))
 
 
 class Descriptor:
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        ran("descriptor __get__")
-        return 1
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        ran("descriptor __set__")
-
-    def __delete__(self, instance: Any) -> None:
-        ran("descriptor __delete__")
+    __get__ = noted("descriptor __get__", lambda *_: 1)
+    __set__ = noted("descriptor __set__")
+    __delete__ = noted("descriptor __delete__")
 
 
 class Described:
@@ -103,9 +86,6 @@ class Slotted:
 
 
 class Meta(type):
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        ran("metaclass __call__")
-
     def __getattribute__(cls, name: str) -> Any:
         if not (name.startswith("__") and name.endswith("__")) or name in (
             "__qualname__",
@@ -113,35 +93,15 @@ class Meta(type):
             "__mro__",
             "__dict__",
         ):
-            _note_metaclass(name)
+            ran(f"metaclass __getattribute__({name})")
         return type.__getattribute__(cls, name)
 
-    def __instancecheck__(cls, instance: Any) -> bool:
-        ran("metaclass __instancecheck__")
-        return True
-
-    def __subclasscheck__(cls, subclass: Any) -> bool:
-        ran("metaclass __subclasscheck__")
-        return True
-
-    def __hash__(cls) -> int:
-        ran("metaclass __hash__")
-        return 1
-
-    def __eq__(cls, other: object) -> bool:
-        ran("metaclass __eq__")
-        return True
-
-    def __setattr__(cls, name: str, value: Any) -> None:
-        type.__setattr__(cls, name, value)
-
-    def __repr__(cls) -> str:
-        ran("metaclass __repr__")
-        return ""
-
-
-def _note_metaclass(name: str) -> None:
-    ran(f"metaclass __getattribute__({name})")
+    __call__ = noted("metaclass __call__")
+    __instancecheck__ = noted("metaclass __instancecheck__", lambda _cls, _instance: True)
+    __subclasscheck__ = noted("metaclass __subclasscheck__", lambda _cls, _subclass: True)
+    __hash__ = noted("metaclass __hash__", lambda _: 1)
+    __eq__ = noted("metaclass __eq__", lambda _cls, _other: True)
+    __repr__ = noted("metaclass __repr__", lambda _: "")
 
 
 class WithMeta(metaclass=Meta):
@@ -173,116 +133,62 @@ class IdentityError(Exception, metaclass=Comparing):
 
 
 class New:
-    def __new__(cls, *args: Any) -> Any:
-        ran("__new__")
-        return object.__new__(cls)
+    __new__ = noted("__new__", lambda cls, *_: object.__new__(cls))
 
 
 class NewList(list[Any]):
-    def __new__(cls, *args: Any) -> Any:
-        ran("list __new__")
-        return list.__new__(cls)
-
-    def append(self, *args: Any) -> None:
-        ran("append")
-
-    def extend(self, *args: Any) -> None:
-        ran("extend")
-
-    def __iter__(self) -> Any:
-        ran("__iter__")
-        return list.__iter__(self)
-
-    def __len__(self) -> int:
-        ran("__len__")
-        return list.__len__(self)
+    __new__ = noted("list __new__", lambda cls, *_: list.__new__(cls))
+    append = noted("append")
+    extend = noted("extend")
+    __iter__ = noted("__iter__", list.__iter__)
+    __len__ = noted("__len__", list.__len__)
 
 
 class NewDict(dict[Any, Any]):
-    def __setitem__(self, key: Any, value: Any) -> None:
-        ran("__setitem__")
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        ran("update")
-
-    def __missing__(self, key: Any) -> Any:
-        ran("__missing__")
-
-    def items(self) -> Any:
-        ran("items")
-        return dict.items(self)
+    __setitem__ = noted("__setitem__")
+    update = noted("update")
+    __missing__ = noted("__missing__")
+    items = noted("items", dict.items)
 
 
 class NewStr(str):
     __slots__ = ()
-
-    def __new__(cls, *args: Any) -> Any:
-        ran("str __new__")
-        return str.__new__(cls, *args)
-
-    def __str__(self) -> str:
-        ran("__str__")
-        return ""
-
-    def __hash__(self) -> int:
-        ran("str __hash__")
-        return 1
+    __new__ = noted("str __new__", str.__new__)
+    __str__ = noted("__str__", lambda _: "")
+    __hash__ = noted("str __hash__", lambda _: 1)
 
 
 class RaisedError(Exception):
-    def __new__(cls, *args: Any) -> Any:
-        ran("exception __new__")
-        return Exception.__new__(cls, *args)
-
-    def __init__(self, *args: Any) -> None:
-        ran("exception __init__")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        ran("exception __setattr__")
-
-    def add_note(self, note: str) -> None:
-        ran("add_note")
+    __new__ = noted("exception __new__", Exception.__new__)
+    __init__ = noted("exception __init__")
+    __setattr__ = noted("exception __setattr__")
+    add_note = noted("add_note")
 
 
 class Subclassed:
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        ran("__init_subclass__")
+    __init_subclass__ = noted("__init_subclass__")
 
 
 class Deleted:
-    def __del__(self) -> None:
-        ran("__del__")
+    __del__ = noted("__del__")
 
 
 class State:
-    def __setstate__(self, state: Any) -> None:
-        ran("__setstate__")
-
-    def __getstate__(self) -> Any:
-        ran("__getstate__")
-        return {}
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        ran("__reduce_ex__")
-        return State, ()
+    __setstate__ = noted("__setstate__")
+    __getstate__ = noted("__getstate__", lambda _: {})
+    __reduce_ex__ = noted("__reduce_ex__", lambda *_: (State, ()))
 
 
 class Missing(enum.Enum):
     A = 1
 
-    @classmethod
-    def _missing_(cls, value: Any) -> Any:
-        ran("_missing_")
-        return cls.A
+    _missing_ = classmethod(noted("_missing_", lambda cls, _value: cls.A))
 
 
 class MissingFlag(enum.IntFlag):
     A = 1
 
-    @classmethod
-    def _missing_(cls, value: Any) -> Any:
-        ran("flag _missing_")
-        return cls.A
+    _missing_ = classmethod(noted("flag _missing_", lambda cls, _value: cls.A))
 
 
 @dataclass
