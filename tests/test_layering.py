@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -188,7 +189,7 @@ def storage_is_python_only(module: Module) -> Iterator[str]:
 
 
 def cycles(package: list[Module], imports_of: Callable[[Module], list[Import]] = imports) -> list[str]:
-    """Circles of modules that import each other, one line for each group that no order of loading satisfies."""
+    """A circle of modules that import each other, on one line, if there is any."""
     names = {module.name.removesuffix(".__init__") for module in package}
     edges: dict[str, set[str]] = {}
     for module in package:
@@ -200,33 +201,11 @@ def cycles(package: list[Module], imports_of: Callable[[Module], list[Import]] =
         }
         # from a.b import c is the module a.b.c if there is one, else the name c of the module a.b
         edges[here] = {target if target in names else target.rpartition(".")[0] for target in targets} & names - {here}
-    return [" - ".join(sorted(group)) for group in strongly_connected(edges) if len(group) > 1]
-
-
-def strongly_connected(edges: dict[str, set[str]]) -> list[set[str]]:
-    """The strongly connected components of a graph (Tarjan, 1972)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[set[str]] = []
-
-    def visit(node: str) -> None:
-        index[node] = low[node] = len(index)
-        stack.append(node)
-        for target in sorted(edges.get(node, ())):
-            if target not in index:
-                visit(target)
-            if target in stack:
-                low[node] = min(low[node], low[target])
-        if low[node] == index[node]:
-            start = stack.index(node)
-            found.append(set(stack[start:]))
-            del stack[start:]
-
-    for node in sorted(edges):
-        if node not in index:
-            visit(node)
-    return found
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return [" - ".join(sorted({*error.args[1]}))]
+    return []
 
 
 Rule = Callable[[Module], Iterator[str]]
