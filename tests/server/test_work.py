@@ -25,6 +25,7 @@ from tests.support.servers.redis import RedisServer
 from tests.support.services.sent import Sent, body, running
 from tests.support.services.served import ALICE, READER, write_tokens
 from tests.support.services.zygote import Zygote
+from tests.support.waiting import eventually
 from versioned_state.errors import InvalidArgumentError, LimitExceededError
 from versioned_state.server.limits import MAX_BODY_OF_A_READ, Limits
 from versioned_state.services.agent_state import state_service
@@ -334,10 +335,7 @@ def test_a_signal_ends_a_server_whose_store_hangs(
             client.post("/v1/state", json={"a": 0}).raise_for_status()
             between.arm(Fault("hold reply"))
             with connect(server.port, ALICE, 8, b'{"a": 1}'):
-                deadline = time.monotonic() + 20
-                while not between.fired:
-                    assert time.monotonic() < deadline
-                    time.sleep(0.005)
+                assert eventually(lambda: between.fired)
                 server.end(signal.SIGTERM)
 
 

@@ -105,12 +105,7 @@ def on(act: Callable[[Room], object]) -> Call:
 
 def staged(act: Callable[[Versioned], object]) -> Call:
     """Return a call on a state that has a small change of a new key."""
-
-    def prepare(room: Room) -> Callable[[], object]:
-        room.state["new"] = [1]
-        return lambda: act(room.state)
-
-    return prepare
+    return after(lambda state: state.update(new=[1]), act)
 
 
 def after(first: Callable[[Versioned], object], act: Callable[[Versioned], object]) -> Call:

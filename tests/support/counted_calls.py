@@ -10,7 +10,7 @@ import pytest
 
 
 def calls_of(act: Callable[[], object], *, most: int = sys.maxsize) -> int:
-    """Return how many calls an act makes.
+    """Return how many calls an act makes in this thread, where each step of a generator is one.
 
     Beyond ``most`` the test fails, by an exception that no ``except Exception`` catches.
     """
@@ -23,9 +23,10 @@ def calls_of(act: Callable[[], object], *, most: int = sys.maxsize) -> int:
             if count > most:
                 pytest.fail(f"more than {most:,} calls")
 
+    before = sys.getprofile()
     sys.setprofile(note)
     try:
         act()
     finally:
-        sys.setprofile(None)
+        sys.setprofile(before)
     return count

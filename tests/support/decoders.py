@@ -100,7 +100,7 @@ def _commits() -> Decoder:
     state["a"] = {"b": [1]}
     state.commit("first", meta={"task": "plan", "n": 1})
     state.commit("second \ud800", allow_empty=True)
-    raws = [state.repository.database.objects.read(address_of_commit(commit.id)) for commit in state.log()]
+    raws = [state.repository.database.objects.read(commit.address) for commit in state.log()]
 
     def decode(raw: bytes) -> Any:
         store = Memory()
@@ -111,10 +111,6 @@ def _commits() -> Decoder:
         return repr(commit), commit.datetime, dict(commit.meta)
 
     return Decoder(decode, tuple(raws))
-
-
-def address_of_commit(id: str) -> Any:
-    return bytes.fromhex(id)
 
 
 def _log_entries() -> Decoder:

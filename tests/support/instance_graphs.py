@@ -4,48 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-import attrs
-import pydantic
-
-
-@dataclass
-class Data:
-    a: Any = None
-    b: Any = field(default_factory=list)
+from tests.support.nested_kinds import Attrs, Data, Model, Named, OwnList, Plain
 
 
 @dataclass(slots=True)
 class Slotted:
-    a: Any = None
-    b: Any = None
-
-
-@attrs.define
-class Attrs:
-    a: Any = None
-    b: Any = None
-
-
-class Model(pydantic.BaseModel):
-    a: Any = None
-    b: Any = None
-
-
-class Named(NamedTuple):
-    a: Any
-    b: Any
-
-
-class Plain:
-    def __init__(self, a: Any = None, b: Any = None) -> None:
-        self.a, self.b = a, b
-
-
-class OwnList(list[Any]):
-    note: Any = None
+    child: Any = None
+    beside: Any = None
 
 
 class OwnDict(dict[Any, Any]):
@@ -62,7 +30,7 @@ _OPEN: list[Any] = [
     Data,
     Slotted,
     Attrs,
-    lambda a, b: Model.model_construct(a=a, b=b),
+    lambda a, b: Model.model_construct(child=a, beside=b),
     Plain,
     lambda a, b: [a, b],
     lambda a, b: {"a": a, 2: b},
@@ -115,7 +83,7 @@ def _close(chance: random.Random, made: list[Any]) -> None:
         elif isinstance(part, dict):
             part["back"] = target
         elif isinstance(part, Data | Slotted | Attrs | Plain):
-            part.b = target
+            part.beside = target
 
 
 def _deep(chance: random.Random) -> Any:

@@ -53,7 +53,7 @@ class Plain:
 
 
 class OwnList(list[Any]):
-    pass
+    note: Any = None
 
 
 def _defaultdict(child: Any, beside: Any) -> Any:

@@ -36,16 +36,14 @@ def top_raw(shape: Shape, cells: list[bytes], keys: list[bytes] | None = None) -
     if shape is Shape.BLOB:
         row = [_Made(bytes((Kind.CHUNK,)) + chunk, len(chunk)) for chunk in cells]
     else:
-        row = [
-            _leaf(shape, cells[a:b], None if keys is None else keys[a:b]) for a, b in _spans(_leaf_ends(cells, keys))
-        ]
+        row = [_leaf(shape, cells[a:b], None if keys is None else keys[a:b]) for a, b in _spans(leaf_ends(cells, keys))]
     if not row:
         return _leaf(Shape.SEQUENCE if keys is None else shape, [], keys).raw
     while len(row) > 1:
         level += 1
         row = [
             _inner(shape, level, row[a:b])
-            for a, b in _spans(_node_ends([address_of(each.raw)[0] < 256 // chunker.NODE_SCALE for each in row]))
+            for a, b in _spans(node_ends([address_of(each.raw)[0] < 256 // chunker.NODE_SCALE for each in row]))
         ]
     return row[0].raw
 
@@ -59,9 +57,9 @@ def _spans(ends: list[bool]) -> Iterator[tuple[int, int]]:
             start = index
 
 
-def _leaf_ends(cells: list[bytes], keys: list[bytes] | None) -> list[bool]:
+def leaf_ends(cells: list[bytes], keys: list[bytes] | None) -> list[bool]:
     if keys is not None:
-        return _node_ends([xxh3_64_intdigest(key) < (1 << 64) // chunker.NODE_SCALE for key in keys])
+        return node_ends([xxh3_64_intdigest(key) < (1 << 64) // chunker.NODE_SCALE for key in keys])
     ends, total = [], 0
     for cell in cells:
         (weight,) = weights_of([cell])
@@ -72,7 +70,7 @@ def _leaf_ends(cells: list[bytes], keys: list[bytes] | None) -> list[bool]:
     return ends
 
 
-def _node_ends(may_end: list[bool]) -> list[bool]:
+def node_ends(may_end: list[bool]) -> list[bool]:
     ends, total = [], 0
     for may in may_end:
         total += 1

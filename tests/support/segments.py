@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xxhash import xxh3_64_intdigest
-
+from tests.support.reference_trees import leaf_ends, node_ends
 from versioned_state import KVStore
 from versioned_state.objects.address import Address, Kind, address_of
 from versioned_state.objects.envelope import segments_in, unseal
 from versioned_state.objects.keys import address_in
 from versioned_state.objects.store import ObjectStore
-from versioned_state.values.cells import weights_of
 from versioned_state.values.trees import chunker, segments
 from versioned_state.values.trees.nodes import Shape, read_node
 
@@ -40,25 +38,17 @@ def runs_of(cells: list[bytes]) -> list[bytes]:
     return found
 
 
-def is_open(cells: list[bytes]) -> bool:
-    """Return whether a leaf of a sequence has no boundary at its end."""
-    weights = list(weights_of(cells))
-    total = sum(weights)
-    may_end = xxh3_64_intdigest(cells[-1]) < weights[-1] * ((1 << 64) // chunker.LEAF_SCALE)
-    return total < chunker.LEAF_LEAST or (total < chunker.LEAF_GREATEST and not may_end)
-
-
 def segments_due(raw: bytes) -> list[Address]:
     """Return the segments that an object with these raw bytes is to be stored in."""
     if raw[0] == Kind.SEQUENCE_NODE and len(raw) >= segments.NODE_IN_SEGMENTS:
         node = read_node(Shape.SEQUENCE, raw)
-        may_end = node.items[-1][0] < 256 // chunker.NODE_SCALE
-        is_last = len(node.items) < chunker.NODE_LEAST or (len(node.items) < chunker.NODE_GREATEST and not may_end)
-        return [address_of(b"\x15" + b"".join(node.items[:-1]))] if is_last else []
+        *_, is_whole = node_ends([item[0] < 256 // chunker.NODE_SCALE for item in node.items])
+        return [] if is_whole else [address_of(b"\x15" + b"".join(node.items[:-1]))]
     if raw[0] != Kind.SEQUENCE_LEAF or len(raw) < segments.LEAF_IN_SEGMENTS:
         return []
     cells = read_node(Shape.SEQUENCE, raw).items
-    return [address_of(b"\x15" + run) for run in runs_of(cells)] if is_open(cells) else []
+    *_, is_whole = leaf_ends(cells, None)
+    return [] if is_whole else [address_of(b"\x15" + run) for run in runs_of(cells)]
 
 
 def in_segments(store: KVStore) -> Iterator[tuple[str, list[Address]]]:

@@ -14,8 +14,8 @@ from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.edit import edit_map
-from versioned_state.values.trees.nodes import Nodes, Shape, write_node
-from versioned_state.values.trees.tree import Tree, empty, iter_items
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import Tree, empty, iter_items, same
 
 PICKLES = PicklePolicy("allow", private=True)
 
@@ -57,13 +57,5 @@ class StateTrees:
             theirs_first=theirs_first,
         )
         state = self.state(merged.tree)
-        assert same_tree(merged.tree, self.tree(state)), "canonical"
+        assert same(merged.tree, self.tree(state)), "canonical"
         return state, merged.conflicts
-
-
-def same_tree(a: Tree, b: Tree) -> bool:
-    return _top(a) == _top(b)
-
-
-def _top(tree: Tree) -> bytes:
-    return tree.top if isinstance(tree.top, bytes) else write_node(Shape.MAP, tree.top)

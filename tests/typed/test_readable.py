@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.instance_graphs import Data, graph
+from tests.support.instance_graphs import graph
+from tests.support.nested_kinds import Data
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import LimitExceededError, UnserializableValueError
 
@@ -37,9 +38,9 @@ def test_a_list_that_contains_itself_beside_an_instance_is_readable():
     within.append(within)
     store = Memory()
     state = Versioned(store)
-    state["graph"] = {"instance": Data(1), "list": within, "more": [Data(2), [within]]}
+    state["graph"] = {"instance": Data(1, []), "list": within, "more": [Data(2, []), [within]]}
     state.commit()
     read = Versioned(Repository(store))["graph"]
     assert read["list"][1] is read["list"]
-    assert read["instance"] == Data(1)
-    assert Repository(store).snapshot("main")["graph"]["more"][0] == Data(2)
+    assert read["instance"] == Data(1, [])
+    assert Repository(store).snapshot("main")["graph"]["more"][0] == Data(2, [])

@@ -227,11 +227,11 @@ def test_splices_of_cells(long_run: bool):  # noqa: FBT001 - a fixture
 
 def test_chunkers(long_run: bool):  # noqa: FBT001 - a fixture
     rules: list[tuple[Callable[[], chunker.Chunker], Callable[[list[bytes]], list[bool]]]] = [
-        (chunker.SequenceLeafChunker, lambda items: reference._leaf_ends(items, None)),
-        (chunker.MapLeafChunker, lambda items: reference._leaf_ends(items, items)),
+        (chunker.SequenceLeafChunker, lambda items: reference.leaf_ends(items, None)),
+        (chunker.MapLeafChunker, lambda items: reference.leaf_ends(items, items)),
         (
             chunker.InnerChunker,
-            lambda items: reference._node_ends([item[0] < 256 // chunker.NODE_SCALE for item in items]),
+            lambda items: reference.node_ends([item[0] < 256 // chunker.NODE_SCALE for item in items]),
         ),
     ]
     for seed in range(3000 if long_run else 60):
@@ -269,7 +269,7 @@ def test_chunkers(long_run: bool):  # noqa: FBT001 - a fixture
 def parts_from_scratch(model: dict[str, bytes]) -> tuple[list[bytes], list[bytes], list[bytes]]:
     """Return the keys in each part of a series by rule: complete leaves, complete groups after them, and the rest."""
     keys = sorted(b"s" + name.encode() for name in model)
-    ends = reference._leaf_ends(keys, keys)
+    ends = reference.leaf_ends(keys, keys)
     complete = max((index for index, is_end in enumerate(ends, 1) if is_end), default=0)
     size, grouped = 0, complete
     for index, key in enumerate(keys[complete:], complete + 1):

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition, Thread
-from types import TracebackType
 from typing import Literal, Self
 
 Address = tuple[str, int] | str | Path
@@ -60,9 +59,7 @@ class Proxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def arm(self, fault: Fault) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from tests.support.processes import start
 from tests.support.servers.process import ServerProcess, find_binary
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import eventually
 
 PROGRAM = """
     import os, sys
@@ -32,10 +32,7 @@ def test_server_goes_with_the_process_that_started_it(end: str) -> None:
     out, _ = process.communicate(timeout=60)
     folder = Path(out.strip())
     assert folder.name.startswith("vs-redis-")
-    deadline = time.monotonic() + 30
-    while folder.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not folder.exists()
+    assert eventually(lambda: not folder.exists(), 30)
     assert not _answers(folder / "s")
 
 
