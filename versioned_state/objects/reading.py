@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from versioned_state.errors import (
@@ -15,14 +15,11 @@ from versioned_state.errors import (
 from versioned_state.objects.address import Address
 from versioned_state.objects.envelope import MAX_SEGMENT
 from versioned_state.objects.keys import object_key
-from versioned_state.objects.store import segments_named, verified, verified_whole
+from versioned_state.objects.store import grouped, segments_named, verified, verified_whole
 from versioned_state.storage import KVStore
 
 DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
 """The errors that mean damage, and not that the store cannot be reached."""
-
-_AT_ONCE: Final = 512
-"""Segments that are held at once."""
 
 
 class Reading:
@@ -55,7 +52,7 @@ class Reading:
         """
         raws: dict[Address, bytes] = {}
         errors: dict[Address, list[StateError]] = {}
-        in_segments: dict[Address, tuple[bytes, list[Address]]] = {}
+        in_segments: dict[Address, list[Address]] = {}
         wanted = list(dict.fromkeys(addresses))
         stored = self._stored(wanted)
         for address in wanted:
@@ -63,22 +60,23 @@ class Reading:
                 value = _value(address, stored)
                 names = segments_named(address, value)
                 if names:
-                    in_segments[address] = value, names
+                    in_segments[address] = names
                 else:
                     raws[address] = verified(address, value)
             except (MissingObjectError, *DAMAGE) as error:
                 errors[address] = [error]
-        for group in _groups(in_segments):
-            self._join(group, raws, errors)
+        for group in grouped(in_segments):
+            self._join(group, stored, raws, errors)
         return raws, errors
 
     def _join(
         self,
-        group: Mapping[Address, tuple[bytes, list[Address]]],
+        group: Mapping[Address, list[Address]],
+        envelopes: Mapping[Address, bytes | StateError],
         raws: dict[Address, bytes],
         errors: dict[Address, list[StateError]],
     ) -> None:
-        names = list(dict.fromkeys(name for _, each in group.values() for name in each))
+        names = list(dict.fromkeys(name for each in group.values() for name in each))
         stored = self._stored(names)
         segments: dict[Address, bytes] = {}
         bad: dict[Address, StateError] = {}
@@ -87,11 +85,11 @@ class Reading:
                 segments[name] = verified(name, _value(name, stored), limit=MAX_SEGMENT)
             except (MissingObjectError, *DAMAGE) as error:
                 bad[name] = error
-        for address, (value, each) in group.items():
+        for address, each in group.items():
             found = [bad[name] for name in dict.fromkeys(each) if name in bad]
             try:
                 if not found:
-                    raws[address] = verified_whole(address, value, each, segments)
+                    raws[address] = verified_whole(address, _value(address, envelopes), each, segments)
             except CorruptObjectError as error:
                 found.append(error)
             if found:
@@ -109,19 +107,3 @@ def _value(address: Address, stored: Mapping[Address, bytes | StateError]) -> by
     if isinstance(value, StateError):
         raise value
     return value
-
-
-def _groups(
-    found: Mapping[Address, tuple[bytes, list[Address]]],
-) -> Iterator[dict[Address, tuple[bytes, list[Address]]]]:
-    """Yield groups of objects that are stored in segments, so that the segments of a group fit in memory."""
-    group: dict[Address, tuple[bytes, list[Address]]] = {}
-    count = 0
-    for address, (value, names) in found.items():
-        if group and count + len(names) > _AT_ONCE:
-            yield group
-            group, count = {}, 0
-        group[address] = value, names
-        count += len(names)
-    if group:
-        yield group

@@ -109,6 +109,7 @@ class Staging:
         since: see the attribute.
 
     Attributes:
+        store: the store beneath.
         since: the staged objects lead to others that are not staged here. This is the lowest number of gc's ``sweeps``
             (see ``GcFence``) at which these were known to be stored. It is fixed when the objects are encoded, and a
             ref that is read later does not raise it. None: these are objects of the ref that is moved. -1: they were
@@ -116,17 +117,12 @@ class Staging:
     """
 
     def __init__(self, store: ObjectStore, *, flush_at: int | None = None, since: int | None = None) -> None:
-        self._store = store
+        self.store: Final = store
         self._flush_at = flush_at
         self._staged: dict[Address, bytes] = {}
         self._sent: set[Address] = set()
         self._size = 0
         self.since = since
-
-    @property
-    def store(self) -> ObjectStore:
-        """The store beneath."""
-        return self._store
 
     @property
     def held_bytes(self) -> int:
@@ -147,7 +143,7 @@ class Staging:
             self._staged[address] = raw
             self._size += len(raw)
             if self._flush_at is not None and self._size >= self._flush_at:
-                self._store.kv.apply({}, {}, objects=self.sealed())
+                self.store.kv.apply({}, {}, objects=self.sealed())
                 self._staged.clear()
                 self._sent.clear()
                 self._size = 0
@@ -171,12 +167,12 @@ class Staging:
 
     def read(self, address: Address) -> bytes:
         raw = self._staged.get(address)
-        return self._store.read(address) if raw is None else raw
+        return self.store.read(address) if raw is None else raw
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
         staged = self._staged
         if not staged:
-            return self._store.read_many(addresses)
+            return self.store.read_many(addresses)
         here: dict[Address, bytes] = {}
         rest = []
         for address in addresses:
@@ -185,7 +181,7 @@ class Staging:
                 rest.append(address)
             else:
                 here[address] = raw
-        here.update(self._store.read_many(rest))
+        here.update(self.store.read_many(rest))
         return here
 
     def addresses(self) -> Collection[Address]:
@@ -273,17 +269,23 @@ def joined(found: Mapping[Address, bytes], get_many: GetMany) -> dict[Address, b
         MissingObjectError, CorruptObjectError: the object, or the segment, that is missing or damaged.
     """
     raws: dict[Address, bytes] = {}
+    for group in grouped({address: segments_named(address, stored) for address, stored in found.items()}):
+        _join(found, group, get_many, raws)
+    return raws
+
+
+def grouped(segments: Mapping[Address, list[Address]]) -> Iterator[dict[Address, list[Address]]]:
+    """Yield objects that are stored in segments, each with its own, in groups whose segments fit in memory."""
     group: dict[Address, list[Address]] = {}
     count = 0
-    for address, stored in found.items():
-        names = segments_named(address, stored)
+    for address, names in segments.items():
         if group and count + len(names) > _SEGMENTS_AT_ONCE:
-            _join(found, group, get_many, raws)
+            yield group
             group, count = {}, 0
         group[address] = names
         count += len(names)
-    _join(found, group, get_many, raws)
-    return raws
+    if group:
+        yield group
 
 
 def _join(
