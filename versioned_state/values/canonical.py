@@ -22,7 +22,7 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import Address
-from versioned_state.values.cells import MALFORMED, Code, key_of_cell
+from versioned_state.values.cells import MALFORMED, Code, are_sorted, key_of_cell
 from versioned_state.values.codec.scalars import RAW_READERS
 from versioned_state.values.containers import guarded
 from versioned_state.values.decode.decoder import decode_inline
@@ -251,21 +251,9 @@ def _examine(node: Node, place: Place, offset: int, trail: Trail) -> Examined:
     shape = form.shape
     if shape is Shape.BLOB and not node.level:
         return _examine_chunk(node, place)
-    traits, faults = _ends(shape, node)
-    traits |= _size(shape, node)
+    traits, faults = _examine_items(node, form)
     if node.level:
-        traits |= Trait.INNER
-        if len(node.items) == 1:
-            traits |= Trait.ONE_CHILD
-        if form is Form.BINARY and node.level == 1:
-            traits |= _examine_sizes(node, faults)
         return Examined(traits, faults, list(_children(node, place, offset, trail)))
-    if form is Form.SET and any(a > b for a, b in pairwise(node.items)):
-        faults.append("the elements of the set are not in the order of their bytes")
-    if form is Form.ORDER and all(a < b for a, b in pairwise(map(key_of_cell, node.items))):
-        traits |= Trait.SORTED
-    if form is Form.GROUPS and size_of_groups(node.keys or [], node.items) != node.count:
-        faults.append("it does not end with a complete group")
     below: list[Below] = []
     if may_refer(node.raw or b"".join(node.items)):
         for index, cell in enumerate(node.items):
@@ -273,6 +261,25 @@ def _examine(node: Node, place: Place, offset: int, trail: Trail) -> Examined:
                 step = index + offset if node.keys is None else node.keys[index]
                 _examine_value(cell, form, (trail, step), faults, below)
     return Examined(traits, faults, below)
+
+
+def _examine_items(node: Node, form: Form) -> tuple[int, list[str]]:
+    """Return the traits of a node, and what is wrong with it, apart from trees in its values."""
+    traits, faults = _ends(form.shape, node)
+    traits |= _size(form.shape, node)
+    if node.level:
+        traits |= Trait.INNER
+        if len(node.items) == 1:
+            traits |= Trait.ONE_CHILD
+        if form is Form.BINARY and node.level == 1:
+            traits |= _examine_sizes(node, faults)
+    elif form is Form.SET and any(a > b for a, b in pairwise(node.items)):
+        faults.append("the elements of the set are not in the order of their bytes")
+    elif form is Form.ORDER and are_sorted(map(key_of_cell, node.items)):
+        traits |= Trait.SORTED
+    elif form is Form.GROUPS and size_of_groups(node.keys or [], node.items) != node.count:
+        faults.append("it does not end with a complete group")
+    return traits, faults
 
 
 def _ends(shape: Shape, node: Node) -> tuple[int, list[str]]:
@@ -370,16 +377,9 @@ def _examine_tree(tree: Tree, form: Form, trail: Trail, faults: list[str], below
         return
     if form in _NEVER_INLINED:
         faults.append(f"the {form.value} are inlined, and should be an object")
-    traits, found = _ends(form.shape, top)
-    traits |= _size(form.shape, top)
+    traits, found = _examine_items(top, form)
     if top.level:
-        traits |= Trait.ONE_CHILD if len(top.items) == 1 else 0
-        traits |= _examine_sizes(top, found) if form is Form.BINARY and top.level == 1 else 0
         below += _children(top, place, 0, trail)
-    elif form is Form.SET and any(a > b for a, b in pairwise(top.items)):
-        found.append("the elements of the set are not in the order of their bytes")
-    elif form is Form.ORDER and all(a < b for a, b in pairwise(map(key_of_cell, top.items))):
-        traits |= Trait.SORTED
     if conflict := traits & place.refused_inline:
         found.append(reasons(conflict))
     faults += [f"in an inlined {form.value}: {fault}" for fault in found]

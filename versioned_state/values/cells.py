@@ -13,7 +13,8 @@ import re
 import struct
 from collections.abc import Iterable
 from enum import IntEnum
-from operator import itemgetter
+from itertools import pairwise, starmap
+from operator import itemgetter, lt
 from typing import Any, Final
 
 import msgpack
@@ -335,6 +336,11 @@ def key_of_cell(cell: bytes) -> bytes:
     if 0xD9 <= first <= 0xDB:
         return b"s" + cell[{0xD9: 2, 0xDA: 3, 0xDB: 5}[first] :]
     return b"x" + cell
+
+
+def are_sorted(keys: Iterable[bytes]) -> bool:
+    """Return whether each key comes after the one before it."""
+    return all(starmap(lt, pairwise(keys)))
 
 
 def key_cell(order_key: bytes) -> bytes:

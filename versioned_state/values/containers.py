@@ -9,7 +9,6 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Final, ParamSpec, TypeVar
 
 from versioned_state.errors import CorruptObjectError, StateError
@@ -17,6 +16,7 @@ from versioned_state.records import dataclass, replace
 from versioned_state.values.cells import (
     MALFORMED,
     Code,
+    are_sorted,
     code_of,
     is_array,
     is_map,
@@ -70,7 +70,7 @@ def is_record(container: Container) -> bool:
     if container.head is None or container.head.name in _DICTS:
         return False
     order = container.order
-    return order is None or (isinstance(order, list) and all(a < b for a, b in pairwise(order)))
+    return order is None or (isinstance(order, list) and are_sorted(order))
 
 
 def attributes_of(nodes: Nodes, head: Head) -> bytes | None:

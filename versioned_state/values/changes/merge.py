@@ -18,12 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Any, Final, Literal, Protocol
 
 from versioned_state.values.cells import (
     MAX_KEY,
     Code,
+    are_sorted,
     array_header,
     code_of,
     is_string,
@@ -137,11 +137,6 @@ class Merger:
             elif is_internal(key):  # policies and resolutions do not apply to the engine's keys
                 changes[key] = merge_series(self._nodes, b, o, t)
         return edit_map(self._nodes, ours, changes) if changes else ours
-
-    def _changes(
-        self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]
-    ) -> dict[bytes, bytes | None]:
-        return self._entries(self._changed(base, ours, theirs), path_of)
 
     def _changed(self, base: Tree, ours: Tree, theirs: Tree) -> list[_Entry]:
         """Return the keys that theirs changed, with their cells in the base, ours and theirs."""
@@ -268,7 +263,7 @@ class Merger:
             return self._composer.decoder.entry_path(path, key)
 
         if large:
-            changes = self._changes(base.tree, ours.tree, theirs.tree, path_of)
+            changes = self._entries(self._changed(base.tree, ours.tree, theirs.tree), path_of)
             tree = edit_map(self._nodes, ours.tree, changes) if changes else ours.tree
             if not self._can_be_keys(tree, changes):
                 return None
@@ -284,7 +279,7 @@ class Merger:
             return None
         orders = [order_keys(self._nodes, side) for side in sides]
         order = [key for key in merge_orders(*orders) if key in merged]
-        order = sorted(merged) if _are_sorted(orders) else [*order, *sorted(merged.keys() - set(order))]
+        order = sorted(merged) if all(map(are_sorted, orders)) else [*order, *sorted(merged.keys() - set(order))]
         return self._composer.dict_of({key: merged[key] for key in order}, limit)
 
     def _can_be_keys(self, tree: Tree, changes: dict[bytes, bytes | None]) -> bool:
@@ -515,7 +510,7 @@ def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> l
         return ours
     if ours == base:
         return theirs
-    if _are_sorted((base, ours, theirs)):
+    if all(map(are_sorted, (base, ours, theirs))):
         return sorted({*base, *ours, *theirs})  # as in a large dict, and as fields are
     ours, theirs = sorted((ours, theirs))
     scripts = [_script_of_moves(diff_lists(base, side), side) for side in (ours, theirs)]
@@ -524,10 +519,6 @@ def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> l
         runs = sorted(run for script in scripts if (run := script.inserted.get(gap)))
         joined.inserted[gap] = runs[0] + runs[1] if len(runs) > 1 and runs[0] != runs[1] else runs[0]
     return list(dict.fromkeys(joined.apply(base)))
-
-
-def _are_sorted(orders: Iterable[list[bytes]]) -> bool:
-    return all(a < b for order in orders for a, b in pairwise(order))
 
 
 def _script_of_moves(parts: Iterable[Replaced], side: list[bytes]) -> _Script:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import pairwise, repeat
+from itertools import repeat
 from typing import Any, Final
 
 from versioned_state.records import replace
@@ -17,6 +17,7 @@ from versioned_state.values.cells import (
     ELEMENT_INLINE,
     ENTRY_INLINE,
     Code,
+    are_sorted,
     array,
     array_header,
     code_of,
@@ -35,7 +36,7 @@ from versioned_state.values.containers import Container, Head, container_of, is_
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.trees.blob import read_blob, write_bytes
-from versioned_state.values.trees.edit import Edit, edit_map, splice
+from versioned_state.values.trees.edit import build_sequence, edit_map
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_of, tree_parts
 from versioned_state.values.trees.tree import Tree, empty, iter_cells, nodes_from
@@ -187,7 +188,7 @@ class Composer:
         whole = self._joined(cells)
         if whole is not None:
             return self.fit(whole, limit)
-        return tree_cell(Code.LIST_TREE, self._sequence([self.fit(cell, ELEMENT_INLINE) for cell in cells]))
+        return tree_cell(Code.LIST_TREE, build_sequence(self.nodes, [self.fit(cell, ELEMENT_INLINE) for cell in cells]))
 
     def list_cell(self, tree: Tree, limit: int) -> bytes:
         """Return the cell of a list, from the tree of its elements, in the form of elements of a large list."""
@@ -212,8 +213,7 @@ class Composer:
         if whole is not None:
             return self.fit(whole, limit)
         if isinstance(order, list):
-            in_order = all(a < b for a, b in pairwise(order))
-            order = None if in_order else self._sequence([key_cell(key) for key in order])
+            order = None if are_sorted(order) else build_sequence(self.nodes, [key_cell(key) for key in order])
         return tree_cell(Code.DICT_TREE, tree, *([] if order is None else tree_parts(order)))
 
     def _whole_dict(self, tree: Tree, order: list[bytes] | Tree | None) -> bytes | None:
@@ -237,10 +237,9 @@ class Composer:
             whole = extension(code, array(sorted(whole for whole in wholes if whole is not None)))
             if len(whole) <= ELEMENT_INLINE:
                 return self.fit(whole, limit)
-        return tree_cell(_SET_CODES[code], self._sequence(sorted(self.fit(cell, ELEMENT_INLINE) for cell in elements)))
-
-    def _sequence(self, cells: list[bytes]) -> Tree:
-        return splice(self.nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
+        return tree_cell(
+            _SET_CODES[code], build_sequence(self.nodes, sorted(self.fit(cell, ELEMENT_INLINE) for cell in elements))
+        )
 
     def _joined(self, cells: Iterable[bytes], *, keys: Iterable[bytes] | None = None) -> bytes | None:
         """Return the inline cell of a list of these cells or, with order keys, of a dict, or None if it is too long."""

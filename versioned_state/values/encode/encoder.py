@@ -7,7 +7,7 @@ A cell is a function of the value alone, so encoding with a baseline gives the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -23,6 +23,7 @@ from versioned_state.values.cells import (
     MAX_ELEMENTS,
     MAX_KEY,
     Code,
+    are_sorted,
     array,
     extension,
     fits,
@@ -57,7 +58,7 @@ from versioned_state.values.trees.blob import (
     write_bytes,
     write_spans,
 )
-from versioned_state.values.trees.edit import Edit, edit_map, splice, splice_cells
+from versioned_state.values.trees.edit import build_sequence, edit_map, splice_cells
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_parts
 from versioned_state.values.trees.tree import Tree, empty
@@ -81,8 +82,6 @@ class Encoder(InlineEncoder):
         nodes: stages new objects.
         policy: whether values that are not data may be pickled; without a policy, none may.
     """
-
-    depth: int
 
     def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None) -> None:
         super().__init__(policy)
@@ -278,7 +277,7 @@ class Encoder(InlineEncoder):
             self._within_whole = outer
         if cls is not tuple:
             cells.sort()
-        return self._whole(value, tree_cell(_TREES[cls], _sequence(self.nodes, cells)))
+        return self._whole(value, tree_cell(_TREES[cls], build_sequence(self.nodes, cells)))
 
     def _whole(self, value: Any, cell: bytes) -> tuple[bytes, Whole]:
         return cell, Whole(type(value), cell, None if self._within_whole else self.fingerprinter.of([value])[0])
@@ -384,7 +383,7 @@ def _encode_list(encoder: Encoder, value: list[Any]) -> tuple[bytes, Baseline]:
     """Return the cell and the baseline of a large list."""
     value = list(value)  # an element whose class runs code, or another thread, may change it meanwhile
     cells, children, plain = _cells_of(encoder, value)
-    tree = _sequence(encoder.nodes, cells)
+    tree = build_sequence(encoder.nodes, cells)
     cell = tree_cell(Code.LIST_TREE, tree)
     groups = encoder.fingerprinter.group(value, list(map(len, cells)), children, plain=plain)
     return cell, Elements(list, cell, tree, groups, groups.firsts(value))
@@ -400,11 +399,6 @@ def _edit_list(encoder: Encoder, value: list[Any], base: Elements, runs: list[Ru
     tree = splice_cells(encoder.nodes, base.tree, replacements[::-1])
     cell = tree_cell(Code.LIST_TREE, tree)
     return cell, Elements(list, cell, tree, groups, groups.firsts(value))
-
-
-def _sequence(nodes: Nodes, cells: list[bytes]) -> Tree:
-    """Return the tree of these elements."""
-    return splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
 
 
 def _cells_of(encoder: Encoder, values: list[Any]) -> _Cells:
@@ -523,7 +517,7 @@ def _encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baseli
         return encoder.packed(encoder.inline(value))
     cells, children, plain = _entry_cells_of(encoder, values, ENTRY_INLINE)
     tree = edit_map(encoder.nodes, empty(Shape.MAP), dict(zip(order_keys, cells, strict=True)))
-    order = None if _is_sorted(order_keys) else _sequence(encoder.nodes, key_cells)
+    order = None if are_sorted(order_keys) else build_sequence(encoder.nodes, key_cells)
     fingerprinter = encoder.fingerprinter
     groups = fingerprinter.group(values, list(map(len, cells)), children, plain=plain)
     cell = _dict_cell(tree, order)
@@ -582,21 +576,12 @@ def _reorder(encoder: Encoder, base: Entries, keys: list[Any]) -> Tree | None:
     prefix, suffix = _common_ends(base.keys, keys)
     end = len(keys) - suffix
     around = keys if base.order is not None else keys[max(prefix - 1, 0) : end + 1]
-    if _is_sorted(_order_key(encoder, key) for key in around):
+    if are_sorted(_order_key(encoder, key) for key in around):
         return None
     if base.order is None:
-        return _sequence(encoder.nodes, [encoder.key(key) for key in keys])
+        return build_sequence(encoder.nodes, [encoder.key(key) for key in keys])
     new = [encoder.key(key) for key in keys[prefix:end]]
     return splice_cells(encoder.nodes, base.order, [(prefix, len(base.keys) - suffix, new)])
-
-
-def _is_sorted(order_keys: Iterable[bytes]) -> bool:
-    previous = None
-    for key in order_keys:
-        if previous is not None and key <= previous:
-            return False
-        previous = key
-    return True
 
 
 def _common_ends(old: list[Any], new: list[Any]) -> tuple[int, int]:

@@ -259,9 +259,9 @@ def _split(
     return nodes
 
 
-def _open(node: Node, cuts: Cuts = NO_CUTS) -> Node:
+def _open(node: Node) -> Node:
     """Mark a node as open: it has no boundary at its end."""
-    node.is_open, node.cuts = True, cuts
+    node.is_open = True
     return node
 
 
@@ -275,6 +275,11 @@ def build(nodes: Nodes, shape: Shape, level: int, edit: Edit) -> Tree:
     above = Node(level, [], [] if level else None, [] if shape is Shape.MAP else None)
     (run,) = _rechunk(nodes, shape, above, 0, level, [edit])
     return grow(nodes, shape, run.nodes)
+
+
+def build_sequence(nodes: Nodes, cells: list[bytes]) -> Tree:
+    """Build the tree of these elements."""
+    return splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
 
 
 def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
