@@ -97,23 +97,21 @@ _DIGITS = 16  # of a time in the key of an index
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, KEEPERS, MERGE_POLICIES})
 _PREFIXES: Final = (
-    *(
-        DUE,
-        EFFECTS,
-        GC_MARKS,
-        GONE,
-        KEEPER_PAGES,
-        LOCKS,
-        META,
-        MOVED,
-        NOTES,
-        PURGES,
-        RECENT,
-        RECORDS,
-        SHALLOW_PAGES,
-        SHARED,
-        STAMPS,
-    ),
+    DUE,
+    EFFECTS,
+    GC_MARKS,
+    GONE,
+    KEEPER_PAGES,
+    LOCKS,
+    META,
+    MOVED,
+    NOTES,
+    PURGES,
+    RECENT,
+    RECORDS,
+    SHALLOW_PAGES,
+    SHARED,
+    STAMPS,
 )
 
 

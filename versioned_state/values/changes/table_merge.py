@@ -153,8 +153,7 @@ class TableMerger:
         rows = self._rows(base, ours, theirs)
         columns: dict[bytes, bytes] = {}
         for key in dict.fromkeys((*base.columns, *ours.columns, *theirs.columns)):
-            where = path if name == _SERIES else self._composer.decoder.entry_path(path, key)
-            where = path.key("values") if name == _SERIES else where
+            where = path.key("values") if name == _SERIES else self._composer.decoder.entry_path(path, key)
             cell = self._column(base.columns.get(key), ours.columns.get(key), theirs.columns.get(key), rows, where)
             if cell is not None:
                 columns[key] = cell

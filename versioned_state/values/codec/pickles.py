@@ -213,10 +213,7 @@ def imported_names(data: bytes) -> tuple[str, ...]:
             elif opcode.name == "STACK_GLOBAL" and len(strings) > 1:
                 names[".".join(strings[-2:])] = None
             elif opcode.name == "MEMOIZE":
-                if strings:
-                    memo[len(memo)] = strings[-1]
-                else:
-                    memo[len(memo)] = ""
+                memo[len(memo)] = strings[-1] if strings else ""
             elif opcode.name in ("BINGET", "LONG_BINGET"):
                 strings.append(memo.get(int(argument or 0), ""))
             elif isinstance(argument, str):

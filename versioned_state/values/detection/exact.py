@@ -372,20 +372,20 @@ class _RunPickler(pickle.Pickler):
 
 def _pack_object(value: Any, known: dict[bytes, bytes], code: _Code) -> bytes:
     if not code.is_by_name(type(value)):
-        return _pack_code(value)
+        return dump_whole(value)
     try:
         return bytes(_pack_parts(value, code, _MANY))
     except _LargeError:
         pass
     except Exception:  # noqa: BLE001 - code that is stored as a whole, or a value that only cloudpickle can pickle
-        return _pack_code(value)
+        return dump_whole(value)
     file = BytesIO()
     pickler = _WholePickler(file, 5)
     pickler.code = code
     try:
         pickler.dump(value)
     except Exception:  # noqa: BLE001 - the same
-        return _pack_code(value)
+        return dump_whole(value)
     # Equal bytes mean equal parts. Different bytes may differ only in the identity of equal strings.
     whole = xxh3_128_digest(file.getbuffer(), _SEED)
     if whole not in known:
@@ -405,10 +405,6 @@ class _LargeError(Exception):
 
 class _CodeError(Exception):
     """The value holds a function or class that is stored as a whole."""
-
-
-def _pack_code(value: Any) -> bytes:
-    return dump_whole(value)
 
 
 def _pack_parts(value: Any, code: _Code, most: int | None) -> memoryview:

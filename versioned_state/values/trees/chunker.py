@@ -81,9 +81,6 @@ class Chunker(ABC):
 class SequenceLeafChunker(Chunker):
     """Leaves of a sequence: a boundary follows from an element's bytes and size."""
 
-    pending: int
-    weight: int
-
     __slots__ = ()
 
     def resume(self, items: list[bytes], keys: list[bytes] | None, weight: int) -> bool:
@@ -122,8 +119,6 @@ class SequenceLeafChunker(Chunker):
 class _CountingChunker(Chunker):
     """Nodes that are weighed by the number of their items."""
 
-    pending: int
-
     __slots__ = ()
 
     @abstractmethod
@@ -158,8 +153,6 @@ class MapLeafChunker(_CountingChunker):
 
     __slots__ = ()
 
-    pending: int
-
     def ends(self, item: bytes) -> bool:
         return xxh3_64_intdigest(item) < _KEYS_BELOW
 
@@ -178,8 +171,6 @@ class MapLeafChunker(_CountingChunker):
 
 class InnerChunker(_CountingChunker):
     """Inner nodes: a boundary follows from a child's address."""
-
-    pending: int
 
     __slots__ = ()
 

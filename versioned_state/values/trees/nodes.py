@@ -385,7 +385,7 @@ class Nodes:
             raw = self.reader.read(Address(top))
             node = read_node(shape, raw)
             if shape is not Shape.BLOB or node.level:
-                self._keep_read(top, node, raw, clears)
+                self.keep(top, node, raw, clears)
         return node
 
     def _from_shared(self, shape: Shape, address: bytes) -> Node | None:
@@ -397,7 +397,8 @@ class Nodes:
         self._cache.keep(address, node, 0)
         return node
 
-    def _keep_read(self, address: bytes, node: Node, raw: bytes, clears: int) -> None:
+    def keep(self, address: bytes, node: Node, raw: bytes, clears: int) -> None:
+        """Put a node that was just read into the caches. ``clears``: as it was before that."""
         shared, staging = self._shared, self._staging
         if shared is None:
             self._cache.keep(address, node, len(raw), clears)
@@ -440,7 +441,7 @@ class Nodes:
         if len(wanted) > 1:
             clears = self._common.clears
             for address, raw in self.reader.read_many(wanted).items():
-                self._keep_read(address, read_node(shape, raw), raw, clears)
+                self.keep(address, read_node(shape, raw), raw, clears)
 
     def get_all(self, shape: Shape, addresses: Iterable[bytes]) -> list[Node]:
         """Return the nodes at some addresses, in their order.
@@ -454,7 +455,7 @@ class Nodes:
             clears = self._common.clears
             for address, raw in self.reader.read_many(wanted).items():
                 found[address] = node = read_node(shape, raw)
-                self._keep_read(address, node, raw, clears)
+                self.keep(address, node, raw, clears)
         return [node for node in found.values() if node is not None]
 
     def add(self, shape: Shape, node: Node) -> Address:
@@ -476,7 +477,3 @@ class Nodes:
     def add_raw(self, raw: bytes) -> Address:
         """Stage an object that is not a node: a chunk, a packed value."""
         return self.staging.add(raw)
-
-    def keep(self, address: bytes, node: Node, raw: bytes, clears: int) -> None:
-        """Put a node into the cache that was just read in another way. ``clears``: as it was before that."""
-        self._keep_read(address, node, raw, clears)
