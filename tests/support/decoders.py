@@ -1,14 +1,14 @@
 """The decoders of stored bytes as functions, with samples of their input. Run as a program, it fuzzes one of them.
 
-``python -m tests.support.decoders NAME CORPUS [options of libFuzzer]`` needs atheris. A decoder gives a value or raises
-a ``StateError``; anything else is a finding.
+``python -m tests.support.decoders NAME CORPUS [options of libFuzzer]`` needs atheris. A decoder gives a value, which it
+checks, or raises a ``StateError``; anything else is a finding.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +26,19 @@ with instrumented:
     from blake3 import blake3
 
     from tests.support.codec import Codec
+    from tests.support.data_samples import CONTAINERS, SCALARS
     from tests.support.mutations import sample
     from tests.support.strategies import make_large
     from versioned_state import Memory, Repository, StateError, Versioned
     from versioned_state.objects.address import address_of
-    from versioned_state.objects.envelope import seal, unseal
+    from versioned_state.objects.envelope import MAX_OBJECT, join, seal, segments_in, unseal
     from versioned_state.objects.keys import address_in, object_key
     from versioned_state.repository.format import read_format
     from versioned_state.repository.refs.ref import parse_ref
     from versioned_state.repository.refs.reflog import read_entry
+    from versioned_state.values.cells import array, pack
     from versioned_state.values.trees.nodes import Shape, read_node
+    from versioned_state.values.trees.segments import NO_CUTS, leaf_in_segments
 
 
 @dataclass(frozen=True)
@@ -50,21 +53,8 @@ def _cells() -> Decoder:
     bench = Codec()
     values = [
         sample(random.Random(1), 2),
-        [
-            None,
-            True,
-            1,
-            2**70,
-            0.5,
-            1 + 2j,
-            "text",
-            b"bytes",
-            bytearray(b"b"),
-            (1, [2]),
-            {1, "a"},
-            frozenset({1}),
-            range(1, 9, 2),
-        ],
+        *(value for value in SCALARS.values() if type(value) is not int),
+        [*CONTAINERS.values(), 2**70],
         *(make_large(kind, 300, 1) for kind in ("list", "dict", "text", "array", "set")),
     ]
     # One store for all: what a cell refers to is there, and a cell that is made up finds it.
@@ -79,20 +69,34 @@ def _nodes() -> Decoder:
     shapes = list(Shape)
     raws = [bytes(bench.objects.read(address_in(key))) for key in bench.kv.keys("o/")][:12]
 
-    def decode(data: bytes) -> Any:
-        return read_node(shapes[data[0] % len(shapes)], data[1:]) if data else None
+    def decode(data: bytes) -> None:
+        if data:
+            shape = shapes[data[0] % len(shapes)]
+            node = read_node(shape, data[1:])
+            assert node.counts is None or len(node.counts) == len(node.items)
+            assert node.keys is None or len(node.keys) == len(node.items)
+            assert (node.keys is None) == (shape is not Shape.MAP)
+            assert all(type(item) is bytes for item in node.items)
 
     return Decoder(decode, tuple(bytes([number]) + raw[:600] for raw in raws for number in range(len(shapes))))
 
 
 def _envelopes() -> Decoder:
-    def decode(data: bytes) -> bytes:
+    cells = [pack(f"{number:>120}") for number in range(20)]
+    leaf, _, parts = leaf_in_segments(b"\x10" + array(cells), cells, NO_CUTS)
+    segments = dict(parts)
+
+    def decode(data: bytes) -> None:
         try:
-            return unseal(data)
+            names = segments_in(data)
+            raw = join(data, names, {name: segments.get(name, b"\x15?") for name in names}) if names else unseal(data)
         except ValueError as error:  # of which the object store makes an error of ours, since it knows the address
             raise StateError(str(error)) from error
+        assert isinstance(raw, bytes)
+        assert len(raw) <= MAX_OBJECT
 
-    return Decoder(decode, (seal(b"short"), seal(b"long " * 300), seal(random.Random(1).randbytes(500)), seal(b"")))
+    raws = (leaf, b"short", b"long " * 300, random.Random(1).randbytes(500), b"")
+    return Decoder(decode, tuple(map(seal, raws)))
 
 
 def _commits() -> Decoder:
@@ -108,7 +112,16 @@ def _commits() -> Decoder:
         address = address_of(raw)
         store.set(object_key(address), seal(raw))
         commit = repository.database.commits.read(address)
-        return repr(commit), commit.datetime, dict(commit.meta)
+        assert type(commit.time) is type(commit.height) is type(commit.generation) is int
+        assert 0 <= commit.height <= commit.generation
+        assert type(commit.message) is str
+        assert commit.author is None or type(commit.author) is str
+        assert all(len(bytes.fromhex(id)) == 24 for id in (*commit.parents, commit.jump or commit.id))
+        with suppress(StateError):
+            assert len(bytes.fromhex(commit.root)) == 24
+        with suppress(StateError):
+            assert isinstance(commit.meta, Mapping)
+        return repr(commit), commit.datetime
 
     return Decoder(decode, tuple(raws))
 
@@ -119,7 +132,17 @@ def _log_entries() -> Decoder:
     state.reset("HEAD~1")
     log = state.repository.database.ref("branch", "main").log
     assert log is not None
-    return Decoder(lambda raw: read_entry(address_of(raw), raw), (state.repository.database.objects.read(log),))
+
+    def decode(raw: bytes) -> None:
+        entry = read_entry(address_of(raw), raw)
+        assert all(map(is_address, (entry.old, entry.new, entry.previous)))
+        assert (type(entry.time), type(entry.action)) == (int, str)
+
+    return Decoder(decode, (state.repository.database.objects.read(log),))
+
+
+def is_address(found: Any) -> bool:
+    return found is None or (type(found) is bytes and len(found) == 24)
 
 
 def _refs() -> Decoder:
@@ -127,10 +150,13 @@ def _refs() -> Decoder:
     state = Versioned()
     state.commit(allow_empty=True)
     stored = state.repository.store.get("ref/branch/main") or b""
-    return Decoder(
-        lambda body: parse_ref("branch", "main", body + blake3(b"ref/branch/main\0" + body).digest(length=8)),
-        (stored[:-8],),
-    )
+
+    def decode(body: bytes) -> None:
+        ref = parse_ref("branch", "main", body + blake3(b"ref/branch/main\0" + body).digest(length=8))
+        assert is_address(ref.head)
+        assert is_address(ref.log)
+
+    return Decoder(decode, (stored[:-8],))
 
 
 def _formats() -> Decoder:

@@ -10,7 +10,7 @@ import pickle
 import random
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,26 +18,22 @@ from typing import Any
 import msgpack
 import pytest
 import zstandard
-from blake3 import blake3
 
 from tests.support.codec import Codec
-from tests.support.mutations import sample
+from tests.support.decoders import DECODERS
 from tests.support.processes import run
 from tests.support.strategies import make_large
-from versioned_state import Commit, Memory, Repository, Versioned
-from versioned_state.errors import CorruptObjectError, StateError
-from versioned_state.objects.address import Address, address_of
-from versioned_state.objects.envelope import MAX_OBJECT, join, seal, segments_in, unseal
+from versioned_state import Memory, Repository, Versioned
+from versioned_state.errors import StateError
+from versioned_state.objects.address import address_of
+from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
 from versioned_state.objects.keys import address_in, object_key
 from versioned_state.repository.format import read_format
-from versioned_state.repository.refs.ref import Ref, parse_ref
-from versioned_state.repository.refs.reflog import LogEntry, read_entry
-from versioned_state.values.cells import MAX_ELEMENTS, Code, array, extension, pack, typed_cell
-from versioned_state.values.trees.nodes import Node, Shape, read_node
-from versioned_state.values.trees.segments import NO_CUTS, leaf_in_segments
+from versioned_state.repository.refs.ref import parse_ref
+from versioned_state.values.cells import MAX_ELEMENTS, Code, array, extension, typed_cell
 
-ROUNDS = 1500
-"""Damaged versions of each sample."""
+ROUNDS = 3000
+"""Damaged versions of the samples of a decoder."""
 
 
 def damaged(rng: random.Random, sample: bytes) -> bytes:
@@ -63,126 +59,44 @@ def damaged(rng: random.Random, sample: bytes) -> bytes:
     return bytes(data)
 
 
-def feed(
-    samples: list[bytes], decode: Callable[[bytes], Any], check: Callable[[Any], Any] = id, *, rounds: int = ROUNDS
-) -> None:
-    """Decode damaged versions of each sample. A value that is decoded must pass ``check``."""
+@pytest.mark.parametrize("name", DECODERS)
+def test_damaged_bytes_are_decoded_to_something_sound_or_are_an_error_of_ours(name):
+    decoder = DECODERS[name]()
     rng = random.Random(7)
     decoded = 0
-    for original in samples:
-        decode(original)
-        for _ in range(rounds // len(samples) + 1):
+    for original in decoder.samples:
+        for _ in range(ROUNDS // len(decoder.samples) + 1):
             data = damaged(rng, original)
             try:
-                value = decode(data)
+                decoder.decode(data)
             except StateError:
                 continue
             except Exception as error:
                 raise AssertionError(f"{type(error).__name__}: {error}, for {data!r}") from error
-            check(value)
             decoded += 1
     assert decoded, "damage that is never let through is no test of what follows"
 
 
-def survives(samples: list[bytes], decode: Callable[[bytes], Any]) -> set[bytes]:
-    """What does decode, damaged or not."""
-    seen: set[bytes] = set()
-
-    def decode_and_note(data: bytes) -> None:
-        decode(data)
-        seen.add(data)
-
-    feed(samples, decode_and_note)
-    return seen
-
-
-SAMPLES: list[Any] = [
-    sample(random.Random(1), 2),
-    [
-        None,
-        True,
-        1,
-        2**70,
-        0.5,
-        1 + 2j,
-        "text",
-        b"bytes",
-        bytearray(b"b"),
-        (1, [2]),
-        {1, "a"},
-        frozenset({1}),
-        range(1, 9, 2),
-    ],
-    *(sample(random.Random(2), 3)[name] for name in ("array", "deque", "default", "counter", "prefs")),
-    *(make_large(kind, 400, 1) for kind in ("list", "dict", "text", "bytes", "array", "set", "tuple")),
-]
-
-
-def test_cells():
-    bench = Codec()
-    feed([bench.encode(value) for value in SAMPLES], bench.decode)
-
-
-def test_cells_of_times_paths_and_numbers():
-    import datetime as dt
-    from decimal import Decimal
-    from fractions import Fraction
-    from pathlib import PurePosixPath, PureWindowsPath
-    from uuid import UUID
-    from zoneinfo import ZoneInfo
-
-    import numpy as np
-
-    zone = dt.timezone(dt.timedelta(hours=1), "x")
-    values = [
-        dt.date(2026, 1, 1),
-        dt.datetime(2026, 1, 1, tzinfo=zone),
-        dt.time(1, tzinfo=dt.UTC),
-        dt.timedelta(1),
-        zone,
-        ZoneInfo("UTC"),
-    ]
-    values += [
-        Decimal("1.5"),
-        Fraction(1, 3),
-        UUID(int=1),
-        PurePosixPath("a/b"),
-        PureWindowsPath("c:\\"),
-        np.float32(1),
-        np.datetime64("2026"),
-    ]
-    values += [np.zeros((2, 3), ">i4"), np.zeros(2, [("a", "i4"), ("b", "U3")])]
-    bench = Codec()
-    feed([bench.encode(value) for value in values], bench.decode, rounds=6000)
-
-
-@pytest.mark.parametrize("shape", list(Shape))
-def test_nodes(shape):
-    bench = Codec()
-    for value in [*SAMPLES, [f"{number:200}" for number in range(400)]]:
-        bench.encode(value)
-    raws = []
-    for key in bench.kv.keys("o/"):
-        raw = bytes(bench.objects.read(address_in(key)))
-        try:
-            read_node(shape, raw)
-        except CorruptObjectError:
-            continue
-        raws.append(raw)
-    assert len(raws) > 5
-
-    def sound(node: Node) -> None:
-        assert node.counts is None or len(node.counts) == len(node.items)
-        assert node.keys is None or len(node.keys) == len(node.items)
-        assert (node.keys is None) == (shape is not Shape.MAP)
-        assert all(type(item) is bytes for item in node.items)
-
-    feed(raws[:40], lambda raw: read_node(shape, raw), sound)
+@pytest.mark.parametrize(
+    ("key", "read"),
+    [("ref/branch/main", lambda stored: parse_ref("branch", "main", stored)), ("format", read_format)],
+    ids=["ref", "format"],
+)
+def test_no_damaged_record_passes_its_checksum(key, read):
+    state = Versioned()
+    state.commit(allow_empty=True)
+    stored = state.repository.store.get(key) or b""
+    read(stored)
+    rng = random.Random(7)
+    for data in {damaged(rng, stored) for _ in range(ROUNDS)} - {stored}:
+        with pytest.raises(StateError):
+            read(data)
 
 
 def test_objects_that_are_parts_of_a_value():
     """Damage below the hash: each object is put in its store under the address of what it has become."""
-    for value in SAMPLES[-7:]:
+    for kind in ("list", "dict", "text", "bytes", "array", "set", "tuple"):
+        value = make_large(kind, 400, 1)
         bench = Codec()
         bench.encode(value)
         before = dict(bench.kv.items("o/"))
@@ -200,114 +114,6 @@ def test_objects_that_are_parts_of_a_value():
                 store.set(object_key(address_of(raw)), seal(raw))
             with suppress(StateError):
                 Codec(store).decode(top)
-
-
-def commits() -> tuple[Repository, list[bytes]]:
-    state = Versioned(author="author")
-    state["a"] = 1
-    state.commit("first", meta={"k": [1]})
-    state["a"] = [str(n) * 20 for n in range(200)]
-    state.namespace("n")["b"] = {"c": (1, 2)}
-    state.commit("second \ud800")
-    read = state.repository.database.objects.read
-    return state.repository, [read(Address(bytes.fromhex(commit.id))) for commit in state.log()]
-
-
-def test_commits():
-    repository, raws = commits()
-
-    def sound(commit: Commit) -> None:
-        assert type(commit.time) is type(commit.height) is type(commit.generation) is int
-        assert 0 <= commit.height <= commit.generation
-        assert type(commit.message) is str
-        assert commit.author is None or type(commit.author) is str
-        assert all(len(bytes.fromhex(id)) == 24 for id in (*commit.parents, commit.jump or commit.id))
-        with suppress(StateError):
-            assert len(bytes.fromhex(commit.root)) == 24
-        with suppress(StateError):
-            assert isinstance(commit.meta, Mapping)
-        assert commit.datetime.year
-        repr(commit)
-
-    feed(raws, lambda raw: _commit(repository, raw), sound, rounds=6000)
-
-
-def _commit(repository: Repository, raw: bytes) -> Commit:
-    address = address_of(raw)
-    repository.store.set(object_key(address), seal(raw))
-    return repository.database.commits.read(address)
-
-
-def test_log_entries():
-    state = Versioned()
-    state.commit(allow_empty=True)
-    state.reset("HEAD~1")
-    ref = state.repository.database.ref("branch", "main")
-    assert ref.log is not None
-    raw = state.repository.database.objects.read(ref.log)
-
-    def sound(entry: LogEntry) -> None:
-        assert all(
-            address is None or (type(address) is bytes and len(address) == 24)
-            for address in (entry.old, entry.new, entry.previous)
-        )
-        assert (type(entry.time), type(entry.action)) == (int, str)
-
-    feed([raw], lambda raw: read_entry(address_of(raw), raw), sound)
-
-
-def test_refs():
-    state = Versioned()
-    state.commit(allow_empty=True)
-    stored = state.repository.store.get("ref/branch/main") or b""
-
-    def sound(ref: Ref) -> None:
-        assert all(
-            address is None or (type(address) is bytes and len(address) == 24) for address in (ref.head, ref.log)
-        )
-
-    def with_checksum(body: bytes) -> Ref:
-        return parse_ref("branch", "main", body + blake3(b"ref/branch/main\0" + body).digest(length=8))
-
-    assert survives([stored], lambda data: parse_ref("branch", "main", data)) == {stored}
-    feed([stored[:-8]], with_checksum, sound, rounds=3000)
-
-
-def test_format_records():
-    store = Memory()
-    Repository(store)
-    stored = store.get("format") or b""
-    assert survives([stored], read_format) == {stored}
-    feed(
-        [stored[:-8]],
-        lambda body: read_format(body + blake3(body).digest(length=8)),
-        lambda version: isinstance(version, int),
-    )
-
-
-def test_envelopes():
-    cells = [pack(f"{number:>120}") for number in range(20)]
-    leaf, _, parts = leaf_in_segments(b"\x10" + array(cells), cells, NO_CUTS)
-    segments = dict(parts)
-
-    def decode(data: bytes) -> bytes:
-        try:
-            names = segments_in(data)
-            return join(data, names, {name: segments.get(name, b"\x15?") for name in names}) if names else unseal(data)
-        except ValueError as error:
-            raise StateError(str(error)) from error
-
-    def sound(raw: bytes) -> None:
-        assert isinstance(raw, bytes)
-        assert len(raw) <= MAX_OBJECT
-
-    assert decode(seal(leaf)) == leaf
-    feed(
-        [seal(leaf), seal(b"short"), seal(b"long " * 300), seal(random.Random(1).randbytes(5000)), seal(b"")],
-        decode,
-        sound,
-        rounds=6000,
-    )
 
 
 # Made to do harm
@@ -335,10 +141,6 @@ def test_an_envelope_cannot_take_more_memory_than_it_says():
             assert peak(work) < 4 << 20
 
 
-def typed(name: Any, data: Any, notes: Any = None) -> bytes:
-    return typed_cell(msgpack.packb(name), None if notes is None else msgpack.packb(notes), msgpack.packb(data))
-
-
 def ext(code: int, payload: Any) -> bytes:
     return extension(code, payload if isinstance(payload, bytes) else msgpack.packb(payload))
 
@@ -356,45 +158,27 @@ CELLS: dict[str, bytes] = {
     "numpy array of a wide type": ext(Code.NUMPY_ARRAY, ["V2000000000", [1], b"1"]),
     "numpy scalar of objects": ext(Code.NUMPY_SCALAR, ["O", b"12345678"]),
     "numpy dtype that is no dtype": ext(Code.NUMPY_ARRAY, ["i4, (2,", [1], b"1"]),
-    "fraction by zero": ext(Code.FRACTION, [1, 0]),
     "range without a step": ext(Code.RANGE, [1, 2, 0]),
     "date out of range": ext(Code.DATE, [0, 0, 0]),
     "timedelta out of range": ext(Code.TIMEDELTA, [10**18, 0, 0]),
     "timezone out of range": ext(Code.TIMEZONE, [9, 0, 0]),
-    "zone with a path": ext(Code.ZONEINFO, b"../../etc/passwd"),
     "zone without a name": ext(Code.ZONEINFO, b""),
-    "zone with NUL": ext(Code.ZONEINFO, b"a\0b"),
     "decimal of no number": ext(Code.DECIMAL, b"1e999999999999999999999999"),
     "path of no kind": ext(Code.PATH, ["Path", "/"]),
     "path of bytes": ext(Code.PATH, ["PosixPath", b"a"]),
-    "set of lists": ext(Code.SET, [[1]]),
-    "dict with a list for a key": b"\x81\x90\x01",
-    "typed without a name": typed(1, 2),
-    "built-in type with other data": typed("deque", 5),
-    "defaultdict of code": typed("defaultdict", {}, {"factory": "eval"}),
-    "counter of a list": typed("Counter", [1]),
     "object without parts": ext(Code.OBJECT, []),
-    "unknown extension": ext(77, b"x"),
     "tree without a top": ext(Code.LIST_TREE, [5]),
     "tree that counts wrongly": ext(Code.LIST_TREE, [5, [b"\x10\x91\x01"]]),
     "tree that counts below zero": ext(Code.LIST_TREE, [-5, [b"\x10\x91\x01"]]),
     "tree of another shape": ext(Code.DICT_TREE, [1, [b"\x10\x91\x01"]]),
-    "msgpack's own timestamp": msgpack.packb(msgpack.Timestamp(0, 0)),
     "msgpack's own bytes": msgpack.packb(b"abc"),
     "bytes after the end": b"\x01\x02",
     "nothing": b"",
 }
 
 
-HARMLESS = (
-    "msgpack's own timestamp",
-    "numpy array of many nothings",
-    "counter of a list",
-    "defaultdict of code",
-    "msgpack's own bytes",
-    "built-in type with other data",
-)
-"""Odd, but values all the same: if no value of its class has this data, it is ``Tagged``."""
+HARMLESS = ("numpy array of many nothings", "msgpack's own bytes")
+"""Odd, but values all the same."""
 
 
 @pytest.mark.parametrize("name", CELLS)
