@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cases import HASHES, INDEXED, STORE, VALUES, fill, fill_indexed, table
+from tests.support.codec import new_nodes
 from tests.support.exact import exact
 from tests.support.segments import own_bytes
 from versioned_state import Disk, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import PickleRefusedError
 from versioned_state.objects.address import ADDRESS_SIZE, address_of
 from versioned_state.objects.envelope import MAX_HEAD, MAX_OBJECT, MAX_SEGMENT, MAX_SEGMENTS, seal, unseal
-from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.format import FORMAT_VERSION
 from versioned_state.repository.history.commit import MAX_TEXT
 from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, Code, pack
@@ -29,7 +29,6 @@ from versioned_state.values.trees.chunker import (
     NODE_SCALE,
 )
 from versioned_state.values.trees.edit import INLINE_TOP
-from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.segments import LEAF_IN_SEGMENTS, NODE_IN_SEGMENTS, RUN, RUN_MOST, SEGMENT_LEAST
 
 pytestmark = pytest.mark.every_case
@@ -153,9 +152,8 @@ def test_stored_forms_of_an_object_that_will_always_be_read():
 
 
 def test_a_series_has_the_bytes_that_it_had():
-    staging = Staging(ObjectStore(Memory()))
-    nodes = Nodes(staging, staging=staging)
-    series = extend_series(nodes, EMPTY, {f"{number:06}": pack("x" * (number % 200)) for number in range(300)})
+    entries = {f"{number:06}": pack("x" * (number % 200)) for number in range(300)}
+    series = extend_series(new_nodes(), EMPTY, entries)
     assert address_of(series.cell).hex() == SERIES
 
 
@@ -170,20 +168,19 @@ def test_numbers_of_the_format_are_what_they_were():
     assert (SEGMENT_LEAST, RUN, RUN_MOST, LEAF_IN_SEGMENTS, NODE_IN_SEGMENTS) == (384, 4, 2560, 768, 256)
     assert (MAX_SEGMENTS, MAX_HEAD, MAX_SEGMENT) == (255, 255, 8192)
     assert FORMAT_VERSION == 1
-    assert {code.name: code.value for code in Code} == {
-        **dict(zip("BYTES BYTEARRAY BIGINT COMPLEX TUPLE SET FROZENSET RANGE".split(), range(1, 9), strict=True)),
-        **dict(
-            zip(
-                "DATE DATETIME TIME TIMEDELTA TIMEZONE ZONEINFO DECIMAL FRACTION UUID PATH".split(),
-                range(9, 19),
-                strict=True,
-            )
-        ),
-        **dict(zip("NUMPY_SCALAR NUMPY_ARRAY TYPED OBJECT".split(), range(19, 23), strict=True)),
-        **dict(zip("LIST_TREE TUPLE_TREE SET_TREE FROZENSET_TREE DICT_TREE".split(), range(32, 37), strict=True)),
-        **dict(zip("TEXT BYTES_BLOB BYTEARRAY_BLOB ARRAY_BLOB PACKED".split(), range(37, 42), strict=True)),
-    }
+    assert {code.name: code.value for code in Code} == dict(
+        zip(CODES.split(), [*range(1, 23), *range(32, 42)], strict=True)
+    )
 
+
+CODES = """
+    BYTES BYTEARRAY BIGINT COMPLEX TUPLE SET FROZENSET RANGE
+    DATE DATETIME TIME TIMEDELTA TIMEZONE ZONEINFO DECIMAL FRACTION UUID PATH
+    NUMPY_SCALAR NUMPY_ARRAY TYPED OBJECT
+    LIST_TREE TUPLE_TREE SET_TREE FROZENSET_TREE DICT_TREE
+    TEXT BYTES_BLOB BYTEARRAY_BLOB ARRAY_BLOB PACKED
+"""
+"""The names of the extension codes, in the order of their numbers."""
 
 SERIES = "fddff2eb29558aa63548fd8b7fe50f829921466c169c062d"
 SEALED = "0128b52ffd60e100a500006814736f6d652062797465732c200100d157cb17"

@@ -12,7 +12,7 @@ from tests.support.crafted_stores import Put, craft
 from tests.support.small_nodes import Limits
 from versioned_state import Commit, KVStore, Memory, Versioned
 from versioned_state.objects.address import Address
-from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import read_commit
 from versioned_state.values.canonical import Flaw, Known, find_flaws
 from versioned_state.values.trees.chunker import InnerChunker, is_open
@@ -41,12 +41,6 @@ def keeping_replaced_nodes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InnerChunker, "resume", resume)
         yield
-
-
-def staged() -> Nodes:
-    """Nodes with nothing in them, over a store of their own."""
-    staging = Staging(ObjectStore(Memory()))
-    return Nodes(staging, staging=staging)
 
 
 def store_with(nodes: Nodes, root: Tree) -> Memory:

@@ -11,6 +11,12 @@ from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.trees.nodes import Nodes
 
 
+def new_nodes(objects: ObjectStore | None = None) -> Nodes:
+    """Return nodes with nothing staged, over a store of their own or over these objects."""
+    staging = Staging(ObjectStore(Memory()) if objects is None else objects)
+    return Nodes(staging, staging=staging)
+
+
 class Codec:
     """A codec over one store, which pickles nothing."""
 
@@ -20,10 +26,9 @@ class Codec:
 
     def encode(self, value: Any) -> bytes:
         """Return the cell of a value, with all that it refers to stored."""
-        staging = Staging(self.objects)
-        encoder = Encoder(Nodes(staging, staging=staging))
-        cell, _ = encoder.encode(value, None, "value")
-        self.kv.apply({}, {}, objects=staging.sealed())
+        nodes = new_nodes(self.objects)
+        cell, _ = Encoder(nodes).encode(value, None, "value")
+        self.kv.apply({}, {}, objects=nodes.staging.sealed())
         return cell
 
     def decode(self, cell: bytes) -> Any:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.support.canonical_form import flaws_of, keeping_replaced_nodes, root_of, staged, store_with
+from tests.support.canonical_form import flaws_of, keeping_replaced_nodes, root_of, store_with
+from tests.support.codec import new_nodes
 from tests.support.mutations import sample
 from tests.support.strategies import make_large
 from versioned_state import Memory, Repository, Versioned, emit, task
@@ -19,18 +20,14 @@ from versioned_state.values.cells import Code
 from versioned_state.values.keys import ENGINE, OLDER_ROUNDS, user_key
 from versioned_state.values.series import EMPTY, Part, Parts, extend_series
 from versioned_state.values.trees.blob import write_spans
-from versioned_state.values.trees.edit import Edit, edit_map, grow, splice
+from versioned_state.values.trees.edit import Edit, build_sequence, edit_map, grow, splice
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_parts
-from versioned_state.values.trees.tree import Tree, empty, top_of
+from versioned_state.values.trees.tree import Tree, empty, iter_items, top_of
 
 
 def cells(count: int, size: int = 100) -> list[bytes]:
     return [b"\xda" + size.to_bytes(2, "big") + b"%0*d" % (size, number) for number in range(count)]
-
-
-def sequence(nodes: Nodes, items: list[bytes]) -> Tree:
-    return splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, items)])
 
 
 def stored(nodes: Nodes, shape: Shape, node: Node) -> Tree:
@@ -58,7 +55,7 @@ Make = Callable[[Nodes], Tree]
 
 def an_open_leaf_in_the_middle(nodes: Nodes) -> Tree:
     items = cells(400)
-    return grow(nodes, Shape.SEQUENCE, [Node(0, items[:5]), *rest_of(nodes, sequence(nodes, items[5:]))])
+    return grow(nodes, Shape.SEQUENCE, [Node(0, items[:5]), *rest_of(nodes, build_sequence(nodes, items[5:]))])
 
 
 def rest_of(nodes: Nodes, tree: Tree) -> list[Node]:
@@ -79,7 +76,7 @@ def an_open_leaf_of_a_map_in_the_middle(nodes: Nodes) -> Tree:
 
 
 def an_inner_node_with_a_boundary_within(nodes: Nodes) -> Tree:
-    return stored(nodes, Shape.SEQUENCE, inner_over(nodes, sequence(nodes, cells(6000))))
+    return stored(nodes, Shape.SEQUENCE, inner_over(nodes, build_sequence(nodes, cells(6000))))
 
 
 def a_large_top_inlined(nodes: Nodes) -> Tree:
@@ -96,7 +93,7 @@ def a_top_with_one_child(nodes: Nodes) -> Tree:
 
 
 def a_set_out_of_order(nodes: Nodes) -> Tree:
-    return sequence(nodes, cells(20)[::-1])
+    return build_sequence(nodes, cells(20)[::-1])
 
 
 def a_text_cut_elsewhere(nodes: Nodes) -> Tree:
@@ -139,10 +136,10 @@ BROKEN: list[tuple[Code, Make, str]] = [
 @pytest.mark.parametrize(("code", "make", "reason"), BROKEN, ids=lambda each: getattr(each, "__name__", str(each)))
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_tree_that_breaks_a_rule_is_found(code: Code, make: Make, reason: str, *, nested: bool):
-    nodes = staged()
+    nodes = new_nodes()
     cell = tree_cell(code, make(nodes))
     if nested:
-        cell = tree_cell(Code.LIST_TREE, sequence(nodes, [b"\xc0", b"\x91" + cell, *cells(40)]))
+        cell = tree_cell(Code.LIST_TREE, build_sequence(nodes, [b"\xc0", b"\x91" + cell, *cells(40)]))
     root = root_of(nodes, {user_key("a"): cell, user_key("b"): b"\x01"})
     found = list(find_flaws(nodes, root))
     assert any(reason in flaw.reason for flaw in found), found
@@ -166,15 +163,9 @@ def whole(nodes: Nodes, parts: Parts) -> Tree:
     tree = empty(Shape.MAP)
     for each in parts:
         if each.tree.count:
-            leaf_keys, items = zip(*_entries(nodes, each.tree), strict=True)
+            leaf_keys, items = zip(*iter_items(nodes, each.tree), strict=True)
             tree = splice(nodes, tree, [Edit(tree.count, tree.count, list(items), None, list(leaf_keys))])
     return tree
-
-
-def _entries(nodes: Nodes, tree: Tree) -> list[tuple[bytes, bytes]]:
-    from versioned_state.values.trees.tree import iter_items
-
-    return list(iter_items(nodes, tree))
 
 
 def a_series_with_an_open_leaf_in_its_complete_ones(nodes: Nodes) -> Parts:
@@ -218,7 +209,7 @@ def a_series_whose_groups_are_incomplete(nodes: Nodes) -> Parts:
 )
 @pytest.mark.parametrize("key", [ENGINE + b"events", b"nworker\0" + ENGINE + b"results"])
 def test_a_series_that_breaks_a_rule_is_found(make: Callable[[Nodes], Parts], reason: str, key: bytes):
-    nodes = staged()
+    nodes = new_nodes()
     root = root_of(nodes, {key: make(nodes).cell})
     found = list(find_flaws(nodes, root))
     assert any(reason in flaw.reason for flaw in found), found
@@ -226,7 +217,7 @@ def test_a_series_that_breaks_a_rule_is_found(make: Callable[[Nodes], Parts], re
 
 
 def test_a_series_of_each_length_keeps_the_rules():
-    nodes, parts, known = staged(), EMPTY, Known()
+    nodes, parts, known = new_nodes(), EMPTY, Known()
     for number in range(1500):
         parts = extend_series(nodes, parts, {f"{number:06}": cells(1, 20 + number * 7919 % 400)[0]})
         root = root_of(nodes, {ENGINE + b"events": parts.cell})
@@ -234,7 +225,7 @@ def test_a_series_of_each_length_keeps_the_rules():
 
 
 def test_older_rounds_are_an_object_in_any_size():
-    nodes = staged()
+    nodes = new_nodes()
     small = edit_map(nodes, empty(Shape.MAP), {b"x\x01": b"\x01"})
     assert isinstance(small.top, Node)
     good = root_of(nodes, {OLDER_ROUNDS: tree_cell(Code.DICT_TREE, stored(nodes, Shape.MAP, small.top))})
@@ -244,11 +235,11 @@ def test_older_rounds_are_an_object_in_any_size():
 
 
 def test_an_order_of_keys_that_is_the_sorted_one_is_found():
-    nodes = staged()
+    nodes = new_nodes()
     entries = edit_map(nodes, empty(Shape.MAP), {b"s%03d" % number: b"\x01" for number in range(200)})
     order = [b"\xa3%03d" % number for number in range(200)]
     for keys_in_order, flawed in ((order, True), (order[::-1], False)):
-        cell = tree_cell(Code.DICT_TREE, entries, *tree_parts(sequence(nodes, keys_in_order)))
+        cell = tree_cell(Code.DICT_TREE, entries, *tree_parts(build_sequence(nodes, keys_in_order)))
         found = list(find_flaws(nodes, root_of(nodes, {user_key("a"): cell})))
         assert [flaw.form for flaw in found] == [Form.ORDER] * flawed
 
@@ -256,7 +247,7 @@ def test_an_order_of_keys_that_is_the_sorted_one_is_found():
 @pytest.mark.parametrize("shape", [Shape.SEQUENCE, Shape.MAP])
 def test_a_node_that_is_kept_beside_the_one_that_replaced_it_is_found_where_it_is(shape: Shape):
     form = Form.LIST if shape is Shape.SEQUENCE else Form.DICT
-    nodes, tree, known = staged(), empty(shape), Known()
+    nodes, tree, known = new_nodes(), empty(shape), Known()
     with keeping_replaced_nodes():
         for number in range(3000):
             clean = tree.count
@@ -334,7 +325,7 @@ def test_events_and_results_keep_the_rules():
 @settings(max_examples=12)
 @given(st.randoms(use_true_random=False))
 def test_edits_of_any_kind_keep_the_rules(rng: random.Random):
-    nodes, known = staged(), Known()
+    nodes, known = new_nodes(), Known()
     shape = rng.choice([Shape.SEQUENCE, Shape.MAP])
     form = Form.LIST if shape is Shape.SEQUENCE else Form.DICT
     tree = empty(shape)
@@ -352,13 +343,13 @@ def test_edits_of_any_kind_keep_the_rules(rng: random.Random):
 
 def test_a_known_node_is_checked_at_each_place():
     """The open node is known from the commit before, where it is the last one."""
-    nodes, known = staged(), Known()
+    nodes, known = new_nodes(), Known()
     items = cells(400)
-    first = sequence(nodes, items[:20])
+    first = build_sequence(nodes, items[:20])
     assert list(find_flaws(nodes, first, Form.LIST, known=known)) == []
     assert isinstance(first.top, bytes)
     doubled = grow(
-        nodes, Shape.SEQUENCE, [nodes.get(Shape.SEQUENCE, first.top), *rest_of(nodes, sequence(nodes, items))]
+        nodes, Shape.SEQUENCE, [nodes.get(Shape.SEQUENCE, first.top), *rest_of(nodes, build_sequence(nodes, items))]
     )
     (flaw,) = find_flaws(nodes, doubled, Form.LIST, known=known)
     assert (flaw.address, flaw.offset, flaw.level) == (first.top.hex(), 0, 0)

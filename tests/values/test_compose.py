@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.codec import new_nodes
 from tests.support.mutations import sample
 from tests.support.small_nodes import SMALL, WIDER, small_nodes
-from versioned_state import Memory, Versioned, register
-from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state import Versioned, register
 from versioned_state.values import cells as grammar
 from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, Code
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, order_keys
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.encode.encoder import Encoder
-from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import iter_cells, iter_items
 
 
@@ -37,8 +36,7 @@ register(Registered, "tests.values.test_compose.Registered", lambda value: value
 
 @pytest.fixture
 def encoder() -> Encoder:
-    staging = Staging(ObjectStore(Memory()))
-    return Encoder(Nodes(staging, staging=staging), PicklePolicy("allow", private=True))
+    return Encoder(new_nodes(), PicklePolicy("allow", private=True))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import deque
 from functools import partial
 from typing import Any
 
@@ -12,14 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
 
-from tests.support.codec import Codec
+from tests.support.codec import new_nodes
 from tests.support.exact import clone, exact, exact_data
 from tests.support.long_runs import first
 from tests.support.mutations import mutate, sample
 from tests.support.strategies import any_values, json_values, make_large, values
-from versioned_state import Change, Diff, Memory, Repository, Versioned
+from versioned_state import Diff, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError
-from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.storage import Counting
 from versioned_state.storage.testing.writers import run_together
 from versioned_state.values.changes import diff as diff_module
@@ -30,90 +28,8 @@ from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.paths.path import Index, Key, StatePath
 from versioned_state.values.trees import prefetch
 from versioned_state.values.trees.edit import edit_map
-from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.tree import empty
-
-# Applying a diff
-
-
-class Patch:
-    """Changes by the steps that lead to them.
-
-    A removed element goes by its old index, all other steps are those of the new value.
-    """
-
-    def __init__(self) -> None:
-        self.removed: list[Any] = []
-        self.added: list[tuple[Any, Any]] = []
-        self.changed: list[tuple[Any, Any]] = []
-        self.order: list[Any] | None = None
-        self.below: dict[str, tuple[Any, Patch]] = {}
-
-    def put(self, steps: tuple[Any, ...], change: Change) -> None:
-        if change.reordered and not steps:
-            self.order = change.new
-        elif change.reordered or len(steps) > 1:
-            self.below.setdefault(repr(steps[0]), (steps[0], Patch()))[1].put(steps[1:], change)
-        elif change.kind == "removed":
-            self.removed.append(steps[0])
-        else:
-            {"added": self.added, "changed": self.changed}[change.kind].append((steps[0], change.new))
-
-    def apply(self, value: Any) -> None:
-        if isinstance(value, deque):
-            elements = list(value)
-            self.apply(elements)
-            value.clear()
-            value.extend(elements)
-        elif isinstance(value, list):
-            for index in sorted((step.index for step in self.removed), reverse=True):
-                del value[index]
-            for step, new in sorted(self.added, key=lambda pair: pair[0].index):
-                assert step.index <= len(value)
-                value.insert(step.index, new)
-            for step, new in self.changed:
-                value[step.index] = new
-        else:
-            for step in self.removed:
-                del value[_own(value, _key(step))]
-            for step, new in self.added:
-                key = _key(step)
-                assert exact(key) not in map(exact, value)
-                value[key] = new
-            for step, new in self.changed:
-                value[_own(value, _key(step))] = new
-            if self.order is not None:
-                entries = [(key, value[_own(value, key)]) for key in self.order]
-                value.clear()
-                value.update(entries)
-        if isinstance(value, deque):
-            return
-        for step, patch in self.below.values():
-            patch.apply(value[step.index] if isinstance(step, Index) else value[_own(value, _key(step))])
-
-
-def _key(step: Any) -> Any:
-    """The key that a step means: one without a literal goes by its cell."""
-    return step.key if step.cell is None else Codec().decode(step.cell)
-
-
-def _own(value: dict[Any, Any], key: Any) -> Any:
-    """The dict's own object for a key: NaN equals nothing, itself included."""
-    if key in value:
-        return key
-    return next(own for own in value if exact(own) == exact(key))
-
-
-def patched(old: dict[str, Any], diff: Diff) -> dict[str, Any]:
-    value = clone(old)
-    patch = Patch()
-    for change in diff:
-        assert change.kind in ("added", "removed", "changed")
-        assert (change.kind == "added") <= (change.old is None)
-        assert (change.kind == "removed") <= (change.new is None)
-        patch.put(change.path.steps, change)
-    patch.apply(value)
-    return dict(sorted(value.items()))
 
 
 def check(old: Any, new: Any) -> Diff:
@@ -128,10 +44,22 @@ def check(old: Any, new: Any) -> Diff:
     second = state.commit()
 
     diff = repository.diff(first, second)
-    assert exact(patched({"value": old, "old only": old}, diff)) == exact({"new only": 1, "value": new})
-    assert exact(patched({"value": new, "new only": 1}, repository.diff(second, first))) == exact(
-        {"old only": old, "value": old}
-    )
+    for way, was, now, content in (
+        (repository.diff(second, first), second, first, {"old only": old, "value": old}),
+        (diff, first, second, {"new only": 1, "value": new}),
+    ):
+        state.apply(way)
+        assert exact(dict(state)) == exact(content)
+        before, after = repository.snapshot(was), repository.snapshot(now)
+        for change in way:
+            assert (change.kind == "added") <= (change.old is None)
+            assert (change.kind == "removed") <= (change.new is None)
+            if change.kind == "removed":
+                assert exact(before.at(change.path)) == exact(change.old)
+            elif change.reordered:
+                assert exact(change.new) == exact(list(after.at(change.path)))
+            else:
+                assert exact(after.at(change.path)) == exact(change.new)
     assert [(change.kind, str(change.path)) for change in status] == [
         (change.kind, str(change.path)) for change in diff
     ]
@@ -358,7 +286,7 @@ def test_the_cost_follows_the_change(name):
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_maps_are_compared_alike_in_both_ways(sizes, share, monkeypatch):
     rng = random.Random(str((sizes, share)))
-    nodes = Nodes(staging := Staging(ObjectStore(Memory())), staging=staging)
+    nodes = new_nodes()
     old = {f"k{rng.randrange(10**6):06}".encode(): b"\xa1a" for _ in range(sizes[0])}
     new = {key: cell for key, cell in old.items() if rng.random() < share}
     new |= dict.fromkeys(rng.sample(sorted(new), len(new) // 50), b"\xa1b")
@@ -375,9 +303,8 @@ def test_maps_are_compared_alike_in_both_ways(sizes, share, monkeypatch):
 
 def changes_of(old: bytes, new: bytes) -> list[CellChange] | str:
     """The changes between two inline cells, or the error."""
-    staging = Staging(ObjectStore(Memory()))
     try:
-        return list(diff_values(Composer(Nodes(staging, staging=staging)), old, new, StatePath()))
+        return list(diff_values(Composer(new_nodes()), old, new, StatePath()))
     except CorruptObjectError as error:
         return str(error)
 

@@ -29,13 +29,12 @@ from typing import Any
 import pytest
 
 from tests.support import reference_trees as reference
+from tests.support.codec import new_nodes
 from tests.support.exact import exact, exact_data
 from tests.support.mutations import mutate, sample
 from tests.support.small_nodes import SMALL, WIDER, small_nodes
-from versioned_state import Memory
 from versioned_state.errors import StateError
 from versioned_state.objects.address import Address
-from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.values import accelerator, cells as grammar
 from versioned_state.values.cells import pack
 from versioned_state.values.codec.pickles import PicklePolicy
@@ -45,7 +44,7 @@ from versioned_state.values.encode.inline import InlineEncoder, plain_cell
 from versioned_state.values.encode.walks import exceeds, is_surely_large
 from versioned_state.values.series import EMPTY, Parts, extend_series, parts_of
 from versioned_state.values.trees import blob, chunker, edit
-from versioned_state.values.trees.edit import Edit, build, edit_map, splice, splice_cells
+from versioned_state.values.trees.edit import Edit, build, build_sequence, edit_map, splice, splice_cells
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node, write_node
 from versioned_state.values.trees.tree import (
     Tree,
@@ -67,11 +66,6 @@ PICKLES = PicklePolicy("allow", private=True)
 def _limits(request: pytest.FixtureRequest) -> Iterator[None]:
     with small_nodes(SMALL if request.param == "small" else WIDER):
         yield
-
-
-def new_nodes() -> Nodes:
-    staging = Staging(ObjectStore(Memory()))
-    return Nodes(staging, staging=staging)
 
 
 def read_again(nodes: Nodes, tree: Tree) -> tuple[Nodes, Tree]:
@@ -316,7 +310,7 @@ def test_reads(long_run: bool):  # noqa: FBT001 - a fixture
         keys = sorted({b"%04d" % rng.randrange(3000) for _ in range(size)})
         cells = [a_cell(rng) for _ in keys]
         nodes = new_nodes()
-        sequence = splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)]) if cells else empty(Shape.SEQUENCE)
+        sequence = build_sequence(nodes, cells)
         table = edit_map(nodes, empty(Shape.MAP), dict(zip(keys, cells, strict=True)))
         items = list(zip(keys, cells, strict=True))
         for _ in range(60):
@@ -363,7 +357,7 @@ def test_nodes_of_the_greatest_weight():
         assert [data[a:b] for a, b in blob.text_spans(data)] == reference.text_chunks(data)
         cells = [pack(letter * 7)] * 100
         nodes = new_nodes()
-        assert_tree(nodes, splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)]), cells)
+        assert_tree(nodes, build_sequence(nodes, cells), cells)
 
 
 # Values
@@ -448,7 +442,7 @@ def test_values_with_baselines(long_run: bool):  # noqa: FBT001 - a fixture
 def test_a_node_is_read_as_it_was_written():
     rng = random.Random(1)
     nodes = new_nodes()
-    tree = splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, [a_cell(rng) for _ in range(200)])])
+    tree = build_sequence(nodes, [a_cell(rng) for _ in range(200)])
     seen = 0
     row: list[bytes] = [tree.top] if isinstance(tree.top, bytes) else []
     while row:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 import tracemalloc
 from types import SimpleNamespace
@@ -11,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from versioned_state import Memory, Versioned
-from versioned_state.objects.store import ObjectStore, Staging
+from tests.support.codec import new_nodes
+from tests.support.processes import run
+from versioned_state import Versioned
 from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.detection.groups import UNKNOWN
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.inline import plain_cell
-from versioned_state.values.trees.nodes import Nodes
 
 MANY = [{"role": "user", "content": f"message {n}"} for n in range(300)]
 
@@ -148,23 +146,24 @@ def test_attributes_become_one_and_two(make):
 
 
 SCRIPT = """
+import sys
 from versioned_state import Disk, Versioned
 class Tool:
     def call(self): return 1
-    def __getstate__(self): return {{}}
+    def __getstate__(self): return {}
 class Note:
     def __init__(self): self.text = "a"
     def call(self): return 1
 def tool(): return 1
-state = Versioned(Disk({path!r}))
-state["in"] = {{"tools": [tool, Tool()], "more": list(range(100))}}
+state = Versioned(Disk(sys.argv[1]))
+state["in"] = {"tools": [tool, Tool()], "more": list(range(100))}
 state["note"] = Note()
 state["top"] = tool
 first = state.commit()
 assert state.commit() == first
 class Tool:
     def call(self): return 2
-    def __getstate__(self): return {{}}
+    def __getstate__(self): return {}
 class Note:
     def __init__(self): self.text = "a"
     def call(self): return 2
@@ -180,15 +179,16 @@ state.commit()
 tool.limit = 5
 assert [str(change.path) for change in state.status()] == ["in.tools[0]"], state.status()
 state.commit()
-again = Versioned(Disk({path!r}))
+again = Versioned(Disk(sys.argv[1]))
 called = [again["in"]["tools"][0](), again["in"]["tools"][1].call(), again["top"](), again["note"].call()]
 assert called == [2, 2, 1, 2], called
 assert not again.status(), again.status()
 """
 
 READER = """
+import sys
 from versioned_state import Disk, Versioned
-state = Versioned(Disk({path!r}))
+state = Versioned(Disk(sys.argv[1]))
 assert state["in"]["tools"][1].call() == 2
 assert state.checkout("HEAD").at("note.text") == "a"
 assert state["note"].name == "__main__:Note", "this script has no such class"
@@ -201,10 +201,7 @@ assert not state.status()
 
 def test_a_script_that_defines_its_tools_again(tmp_path):
     for script in (SCRIPT, READER):
-        done = subprocess.run(
-            [sys.executable, "-c", script.format(path=str(tmp_path / "s"))], capture_output=True, text=True, check=False
-        )
-        assert not done.returncode, done.stderr
+        run(script, tmp_path / "s")
 
 
 class Comparing(Fingerprinter):
@@ -218,8 +215,7 @@ class Comparing(Fingerprinter):
 
 
 def encoder_that_counts() -> tuple[Encoder, Comparing]:
-    staging = Staging(ObjectStore(Memory()))
-    encoder = Encoder(Nodes(staging, staging=staging))
+    encoder = Encoder(new_nodes())
     encoder.fingerprinter = counting = Comparing()
     return encoder, counting
 

@@ -9,10 +9,10 @@ import msgpack
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.support.codec import Codec
+from tests.support.codec import Codec, new_nodes
 from versioned_state import Memory
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
-from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.objects.store import ObjectStore
 from versioned_state.storage.wrappers.counting import Counting
 from versioned_state.values.cells import MAX_DEPTH, MAX_ELEMENTS, Code, array, extension, pack, typed_cell
 from versioned_state.values.codec.pickles import PicklePolicy
@@ -109,13 +109,12 @@ def test_a_path_into_a_malformed_cell_is_a_typed_error(cell: bytes):
 
 
 def in_a_list(codec: Codec, cell: bytes, count: int) -> bytes:
-    staging = Staging(codec.objects)
-    nodes = Nodes(staging, staging=staging)
+    nodes = new_nodes(codec.objects)
     leaf = Node(0, [*[pack("x" * 5)] * (count - 1), cell])
     reference = tree_cell(
         Code.LIST_TREE, Tree(Shape.SEQUENCE, count, leaf if count < 50 else nodes.add(Shape.SEQUENCE, leaf))
     )
-    codec.kv.apply({}, {}, objects=staging.sealed())
+    codec.kv.apply({}, {}, objects=nodes.staging.sealed())
     return reference
 
 
@@ -128,15 +127,14 @@ def fan(shape: Shape, levels: int, count: int | None = None) -> tuple[Counting, 
     ``count`` is the stated number of elements.
     """
     kv = Counting(Memory())
-    staging = Staging(ObjectStore(kv))
-    nodes = Nodes(staging, staging=staging)
+    nodes = new_nodes(ObjectStore(kv))
     keys = [b"ka%03d" % number for number in range(40)] if shape is Shape.MAP else None
     node = Node(0, [b"\xc0"] * 40, None, keys)
     for level in range(1, levels + 1):
         # Its keys rise, as a map's must; but they are not those of the child.
         node = Node(level, [nodes.add(shape, node)] * 40, [node.count] * 40, keys)
     tree = Tree(shape, node.count if count is None else count, nodes.add(shape, node))
-    kv.apply({}, {}, objects=staging.sealed())
+    kv.apply({}, {}, objects=nodes.staging.sealed())
     kv.reset()
     return kv, tree
 

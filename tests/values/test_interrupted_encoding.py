@@ -7,17 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.codec import new_nodes
 from tests.support.interrupts import Interrupt, Trace
-from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.storage import Memory
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.encoder import Encoder
-from versioned_state.values.trees.nodes import Nodes
-
-
-def new_nodes() -> Nodes:
-    staging = Staging(ObjectStore(Memory()))
-    return Nodes(staging, staging=staging)
 
 
 def large() -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import socket
-import subprocess
 import sys
 import tempfile
 from collections import OrderedDict, defaultdict, deque
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.processes import run
 from versioned_state import Memory, Versioned
 from versioned_state.errors import PickleRefusedError, UnserializableValueError
 from versioned_state.repository.views.snapshot import Snapshot
@@ -221,6 +221,4 @@ def test_cloudpickle_is_loaded_by_the_first_object():
         state.commit()
         assert state.checkout("HEAD")["object"]() == 7
     """
-    lines = "\n".join(line.strip() for line in code.splitlines())
-    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(code)

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.support.codec import new_nodes
 from tests.support.segments import assert_forms, in_segments, own_bytes, runs_of, segments_due
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.objects.address import Kind, address_of
 from versioned_state.objects.envelope import Segmented, join, seal, segments_in
 from versioned_state.objects.keys import object_key
-from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.objects.store import ObjectStore
 from versioned_state.storage import Counting
 from versioned_state.values.cells import array, pack
-from versioned_state.values.trees.edit import Edit, splice
-from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
+from versioned_state.values.trees.edit import Edit, build_sequence, splice
+from versioned_state.values.trees.nodes import Node, Shape, write_node
 from versioned_state.values.trees.segments import NO_CUTS, leaf_in_segments as segmented
-from versioned_state.values.trees.tree import Tree, empty, top_of
+from versioned_state.values.trees.tree import Tree, top_of
 
 WORDS = (
     "the flight from Oslo to Rome leaves at nine and costs less on a Tuesday than it does on any other day of the week"
@@ -220,9 +221,8 @@ def test_a_leaf_in_segments_that_no_chunker_has_made_is_divided_when_it_grows():
     """The form of the stored bytes is outside the address, so it proves nothing of the content."""
     cells = [pack(f"{n} " + "x" * 90) for n in range(600)]
     store = Memory()
-    staging = Staging(ObjectStore(store))
-    nodes = Nodes(staging, staging=staging)
-    wanted = splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
+    nodes = new_nodes(ObjectStore(store))
+    wanted = build_sequence(nodes, cells)
     assert len(top_of(nodes, wanted).items) > 1, "there are boundaries within the cells"
     raw = write_node(Shape.SEQUENCE, Node(0, cells[:-1]))
     whole, _, parts = segmented(raw, cells[:-1], NO_CUTS)

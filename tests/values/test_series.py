@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.codec import new_nodes
 from versioned_state import Memory
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.store import ObjectStore, Staging
@@ -22,8 +23,7 @@ from versioned_state.values.trees.tree import empty, iter_items, same
 
 @pytest.fixture
 def nodes() -> Nodes:
-    staging = Staging(ObjectStore(Memory()))
-    return Nodes(staging, staging=staging)
+    return new_nodes()
 
 
 def entries(numbers: Iterable[int]) -> dict[str, bytes]:
@@ -48,6 +48,9 @@ def test_equal_entries_have_one_form(nodes: Nodes, count: int):
     shuffled = dice.sample(range(count), count)
     assert extended(nodes, None, (entries([number]) for number in shuffled)) in (whole, None)
     assert extended(nodes, None, (entries(shuffled[at : at + 7]) for at in range(0, count, 7))) in (whole, None)
+    if count:
+        changed = {f"{count - 1:06}": pack("changed"), "999999": pack("new")}
+        assert extend(nodes, whole, changed) == extend(nodes, None, {**entries(range(count)), **changed})
 
 
 @pytest.mark.parametrize("count", [1, 7, 60, 300])

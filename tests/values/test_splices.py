@@ -7,23 +7,17 @@ from typing import Any
 
 import pytest
 
+from tests.support.codec import new_nodes
 from tests.support.exact import exact
 from tests.support.small_nodes import SMALL, WIDER, Limits, small_nodes
-from versioned_state import Memory
-from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.values import cells as grammar
 from versioned_state.values.cells import MAX_ELEMENTS, Code
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.splices import Replacement, elements_of, splice_list
-from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.references import count_of, tree_cell
 from versioned_state.values.trees.tree import Tree, same
-
-
-def nodes() -> Nodes:
-    staging = Staging(ObjectStore(Memory()))
-    return Nodes(staging, staging=staging)
 
 
 def value(rng: random.Random) -> Any:
@@ -48,7 +42,7 @@ def test_the_cell_is_that_of_the_list(limits: Limits, long_run: bool):  # noqa: 
 
 
 def edit_and_compare(rng: random.Random) -> None:
-    ours = nodes()
+    ours = new_nodes()
     encoder, composer = Encoder(ours), Composer(ours)
     values = [value(rng) for _ in range(rng.choice([0, 1, 3, 30, 400]))]
     cell: bytes | None = encoder.encode(values, None, "list")[0] if values or rng.random() < 0.5 else None
@@ -67,7 +61,7 @@ def edit_and_compare(rng: random.Random) -> None:
         cell, tree = splice_list(composer, cell, replacements, tree if len(values) % 2 else None)
         for start, end, new in reversed(spans_news):
             values[start:end] = new
-        assert cell == Encoder(nodes()).encode(values, None, "list")[0]
+        assert cell == Encoder(new_nodes()).encode(values, None, "list")[0]
         found = elements_of(ours, cell)
         assert tree is None or (found is not None and same(tree, found))
         tree = elements_of(ours, cell)
