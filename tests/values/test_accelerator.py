@@ -140,7 +140,6 @@ def test_a_thread_with_a_small_stack_walks_as_deep(fast):
 
 
 NAN = float("nan")
-LIST: list[Any] = []
 
 
 @pytest.mark.parametrize(
