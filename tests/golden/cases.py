@@ -263,14 +263,19 @@ VALUES: dict[str, Any] = {
 }
 
 
+def golden_repository(store: KVStore) -> Repository:
+    """Return a repository whose commits have the same times in every run."""
+    clock = itertools.count(1_700_000_000_000_000, 1_000_003)
+    return Repository(store, clock=lambda: next(clock), author="golden")
+
+
 def fill(store: KVStore, *, objects: bool = False) -> Repository:
     """A store with all of it: values, commits, refs, a reflog, namespaces.
 
     Args:
         objects: also a branch with a pickle, whose bytes are Python's affair.
     """
-    clock = itertools.count(1_700_000_000_000_000, 1_000_003)
-    repository = Repository(store, clock=lambda: next(clock), author="golden")
+    repository = golden_repository(store)
     state = Versioned(repository)
     state.update(VALUES)
     state.commit("all of them", meta={"kinds": len(VALUES), "tuple": (1, None)})
@@ -291,8 +296,7 @@ def fill(store: KVStore, *, objects: bool = False) -> Repository:
 
 def fill_indexed(store: KVStore) -> Repository:
     """A store with an index of meta that was made between two commits."""
-    clock = itertools.count(1_700_000_000_000_000, 1_000_003)
-    repository = Repository(store, clock=lambda: next(clock), author="golden")
+    repository = golden_repository(store)
     state = Versioned(repository)
     for number, run in enumerate(("r0", "r1", 7, True, None, 2**70, 1.5)):
         state["n"] = number

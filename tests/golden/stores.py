@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 import redis
 
-from tests.golden.cases import VALUES
+from tests.golden.cases import VALUES, golden_repository
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.s3 import S3Server
@@ -124,8 +124,7 @@ def fill(store: KVStore) -> None:
 
 def fill_encrypted(store: KVStore) -> None:
     """Fill a small store over another one: the values of the large one are sealed no differently."""
-    clock = itertools.count(1_700_000_000_000_000, 1_000_003)
-    state = Versioned(Repository(store, clock=lambda: next(clock), author="golden"))
+    state = Versioned(golden_repository(store))
     state.update({"messages": [{"n": n} for n in range(200)], "nothing": None, "text": "line\n" * 3000})
     state.commit("sealed")
     state["messages"].append("more")
@@ -148,10 +147,6 @@ def copy_to(source: KVStore, target: KVStore) -> None:
 
 def pack(dump: Any) -> bytes:
     return lzma.compress(json.dumps(dump, sort_keys=True).encode(), preset=9)
-
-
-def unpack(file: Path) -> Any:
-    return json.loads(lzma.decompress(file.read_bytes()))
 
 
 # The servers' own content: out of a server, and back into one

@@ -16,8 +16,9 @@ from cryptography.exceptions import InvalidSignature
 
 from tests.golden import reader as page
 from tests.golden.cases import INDEXED, STORE, VALUES
-from tests.golden.stores import FOLDER, KEY, SIGNER, SMALL, fill, load_bucket, load_postgres, load_redis, unpack
+from tests.golden.stores import FOLDER, KEY, SIGNER, SMALL, fill, load_bucket, load_postgres, load_redis
 from tests.support.exact import exact
+from tests.support.stores import SharedMemory
 from versioned_state import Disk, KVStore, Memory, Repository, Tagged, Versioned, effects, events
 from versioned_state.errors import FormatError, UnsafeStoreError
 from versioned_state.repository.database import Database
@@ -46,16 +47,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KVStore]:
     elif name == "redis":
         server = request.getfixturevalue("redis_server")
         prefix = server.fresh_prefix()
-        load_redis(server.url, prefix, unpack(FOLDER / "redis.json.xz"))
+        load_redis(server.url, prefix, page.load(FOLDER / "redis.json.xz"))
         opened = Redis(server.url, prefix=prefix)
     elif name == "postgresql":
         server = request.getfixturevalue("postgres_server")
         schema = server.fresh_schema()
-        load_postgres(server.url, schema, unpack(FOLDER / "postgresql.json.xz"))
+        load_postgres(server.url, schema, page.load(FOLDER / "postgresql.json.xz"))
         opened = Postgres(server.url, schema=schema)
     else:
         server = request.getfixturevalue("s3_server")
-        load_bucket(server, str(tmp_path.name), unpack(FOLDER / "s3.json.xz"))
+        load_bucket(server, str(tmp_path.name), page.load(FOLDER / "s3.json.xz"))
         opened = server.open(str(tmp_path.name))
     with opened:
         yield opened
@@ -190,28 +191,12 @@ def same(found: Any, wanted: Any) -> bool:
     return bool(exact(found) == exact(wanted))
 
 
-def described(repository: Repository, rev: str) -> dict[str, Any]:
-    """The values of a state, with no class at hand."""
-    return dict(repository.snapshot(rev))
-
-
 def copied(reader: page.Reader) -> Repository:
     """The store that the reader reads, where no class is trusted."""
-    store = Memory()
+    store = SharedMemory()
     for key, value in reader.keys.items():
         store.set(key, value)
-    return Repository(_NotOurs(store), pickle="refuse", classes=["none.at.all"])
-
-
-class _NotOurs(Memory):
-    """A store that others may have written: classes are not looked up."""
-
-    private = False
-
-    def __init__(self, source: KVStore) -> None:
-        super().__init__()
-        for key, value in source.items():
-            self.set(key, value)
+    return Repository(store, pickle="refuse", classes=["none.at.all"])
 
 
 def test_it_reads_every_value_of_every_head(reader: page.Reader) -> None:
@@ -224,7 +209,7 @@ def test_it_reads_every_value_of_every_head(reader: page.Reader) -> None:
             continue
         state = reader.state(reader.commit(ref.head))
         own = {path[0]: value for path, value in state.items() if len(path) == 1}
-        wanted = {key: plain(value) for key, value in described(repository, name).items()}
+        wanted = {key: plain(value) for key, value in repository.snapshot(name).items()}
         assert own.keys() == wanted.keys()
         assert [key for key in own if not same(own[key], wanted[key])] == []
     main = reader.state(reader.commit(refs["branch"]["main"].head or b""))
@@ -350,7 +335,7 @@ def test_it_reads_every_size_of_value() -> None:
     reader = page.Reader(page.from_disk(STORE / "store.sqlite3"))
     state = reader.state(reader.commit(reader.ref("tag", "v1").head or b""))
     repository = copied(reader)
-    wanted = {key: plain(value) for key, value in described(repository, "v1").items()}
+    wanted = {key: plain(value) for key, value in repository.snapshot("v1").items()}
     assert [name for name in VALUES if not same(state[name,], wanted[name])] == []
 
 

@@ -28,6 +28,12 @@ class DictStore(SingleProcessStore):
         return (key for key in self.values if key.startswith(prefix))
 
 
+class SharedMemory(Memory):
+    """A store that others can write to."""
+
+    private = False
+
+
 class OneCondition(Memory):
     """A store as on HTTP: one condition in a batch."""
 

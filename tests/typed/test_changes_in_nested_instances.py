@@ -127,21 +127,11 @@ def test_an_instance_that_contains_itself_costs_what_it_holds():
         state["m"] = first
         assert calls_of(state.commit) < 1_000_000
         assert calls_of(state.status) < 50_000
-        second.parts[0].text = "new"
-        assert calls_of(state.commit) < 50_000
-        assert state.head.height == 2
-
-
-def test_instances_that_contain_each_other_end():
-    with Versioned(Memory()) as state:
-        first, second = message(1), message(2)
-        first.reply, second.reply = second, first
-        state["m"] = first
-        state.commit()
         assert not state.status()
         second.parts[0].text = "new"
         assert [str(step.path) for step in state.status()] == ["m"]
-        state.commit()
+        assert calls_of(state.commit) < 50_000
+        assert state.head.height == 2
 
 
 def test_instances_that_are_made_for_packing_are_not_mixed_up():

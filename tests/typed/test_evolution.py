@@ -175,19 +175,6 @@ def test_a_class_that_has_moved_is_found_by_the_name_that_it_had(release):
     assert Versioned(repository)["notes"][2].score == 99
 
 
-def test_an_upgrade_that_fails_names_the_type_and_spoils_nothing_else(release):
-    repository, _ = application(release, "dataclass")
-    module = release(source("dataclass", "text: str"))
-    register(module.Note, version=3, upgrade=lambda fields, version: fields["nothing"])
-    state = Versioned(repository)
-    state["other"] = 1
-    with pytest.raises(StateError, match="an_application:Note"):
-        state["one"]
-    state.commit()
-    register(module.Note, version=3, upgrade=lambda fields, version: {"text": "upgraded"})
-    assert state["one"].text == "upgraded"
-
-
 def test_a_value_of_a_newer_version_than_the_class_is_read_and_kept(release):
     repository, module = application(release, "dataclass")
     register(module.Note, version=5)

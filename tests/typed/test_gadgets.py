@@ -13,6 +13,8 @@ import pytest
 
 from tests.support import gadgets
 from tests.support.long_runs import first
+from tests.support.processes import run
+from tests.support.stores import SharedMemory
 from versioned_state import Memory, Repository, Tagged, Versioned
 from versioned_state.errors import StateError
 
@@ -107,12 +109,6 @@ AT_WORK = {"str __hash__"}
 """A key has to be hashed."""
 
 
-class Shared(Memory):
-    """A store that others can write to."""
-
-    private = False
-
-
 @pytest.fixture(autouse=True)
 def _nothing_runs() -> Iterator[None]:
     gadgets.RAN.clear()
@@ -140,7 +136,7 @@ def _cases() -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize(("name", "large"), _cases())
 def test_nothing_of_it_runs(name: str, large: bool, capfd: pytest.CaptureFixture[str]):  # noqa: FBT001 - a parameter of the test
-    for store in (Memory(), Shared()):
+    for store in (Memory(), SharedMemory()):
         hostile(store, name, large=large)
         repository = Repository(store)
         state = Versioned(repository)
@@ -183,14 +179,13 @@ def _compare(state: Versioned) -> None:
 
 PROGRAM = """
     import sys
+    from tests.support.stores import SharedMemory
     from versioned_state import *
-    class Shared(Memory):
-        private = False
     NAMES = [
         "antigravity:x", "this:s", "gadget_of_a_stranger:Gadget", "xml.dom.minidom:Document", "turtle:Turtle",
         "turtledemo:x",
     ]
-    trusted, untrusted = Memory(), Shared()
+    trusted, untrusted = Memory(), SharedMemory()
     for store in (trusted, untrusted):
         writer = Versioned(Repository(store, pickle="refuse"))
         for number, name in enumerate(NAMES):
@@ -215,14 +210,16 @@ PROGRAM = """
 """
 
 
-def test_in_a_store_that_is_not_trusted_nothing_is_imported(run_program: Any, tmp_path: Path):
+def test_in_a_store_that_is_not_trusted_nothing_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "gadget_of_a_stranger.py").write_text("print('imported')")
-    lines = run_program(PROGRAM, alone=True).splitlines()
+    monkeypatch.chdir(tmp_path)
+    lines = run(PROGRAM).stdout.splitlines()
     assert lines == ["[] []", "['Tagged', 'Tagged'] False"]
 
 
-def test_a_module_that_fails_to_import_is_no_failure_of_the_read(run_program: Any, tmp_path: Path):
+def test_a_module_that_fails_to_import_is_no_failure_of_the_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "broken_module.py").write_text("raise RuntimeError('broken')")
+    monkeypatch.chdir(tmp_path)
     program = """
         from versioned_state import *
         state = Versioned(Memory())
@@ -230,7 +227,7 @@ def test_a_module_that_fails_to_import_is_no_failure_of_the_read(run_program: An
         state.commit()
         print(Versioned(state.repository)["a"])
     """
-    assert run_program(program, alone=True).strip() == "[Tagged(name='broken_module:X', fields={'a': 1}), 5]"
+    assert run(program).stdout.strip() == "[Tagged(name='broken_module:X', fields={'a': 1}), 5]"
 
 
 def test_instances_of_gadgets_are_written_without_running_them():

@@ -10,13 +10,8 @@ from typing import Any
 
 import pytest
 
-from versioned_state import Memory, Repository, Tagged, Versioned
-
-
-class Shared(Memory):
-    """A store that is not only this user's."""
-
-    private = False
+from tests.support.stores import SharedMemory
+from versioned_state import Repository, Tagged, Versioned
 
 
 @dataclass
@@ -32,7 +27,7 @@ class Message:
 
 
 def test_a_live_instance_stays_one_when_the_head_moves():
-    store = Shared()
+    store = SharedMemory()
     mine = Versioned(store)
     message = mine["message"] = Message("a", Inner(1), [1])
     mine["list"] = [Message("b"), 1]
@@ -58,7 +53,7 @@ def test_a_live_instance_stays_one_when_the_head_moves():
 
 
 def test_without_one_it_reads_as_tagged_and_says_why():
-    store = Shared()
+    store = SharedMemory()
     state = Versioned(store)
     state["message"] = Message("a")
     state.commit()

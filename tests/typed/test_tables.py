@@ -5,16 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from tests.support.processes import run
 from tests.support.tables import A, assert_same, large, tables
-from versioned_state import Memory, Repository, Versioned
+from versioned_state import Disk, Memory, Repository, Versioned
+from versioned_state.errors import PickleRefusedError, UnknownPathError
+from versioned_state.values.tables import arrow
 
 TABLES = tables()
 
@@ -150,8 +155,6 @@ def test_a_column_of_a_class_of_a_user_is_an_object_and_the_others_are_data():
 
     state = Versioned(Memory(), pickle="refuse")
     state["t"] = pd.DataFrame({"a": [1], "o": pd.Series([Odd()], dtype=object)})
-    from versioned_state.errors import PickleRefusedError
-
     with pytest.raises(PickleRefusedError, match=r"t\.o\[0\]"):
         state.commit()
     state["t"] = state["t"][["a"]]
@@ -180,8 +183,6 @@ def test_an_unchanged_table_is_hashed_and_not_taken_apart(monkeypatch: pytest.Mo
     state = Versioned(Memory())
     state["t"] = large(1_200)[["f", "s", "a", "d"]]
     state.commit()
-    from versioned_state.values.tables import arrow
-
     monkeypatch.setattr(arrow, "chunked_data", lambda _chunked: pytest.fail("a column of Arrow was converted"))
     assert not state.status()
 
@@ -263,27 +264,23 @@ WITHOUT = """
 
 
 @pytest.mark.parametrize("missing", ["pandas", "pyarrow"])
-def test_without_pandas_only_reading_a_table_fails(tmp_path: Any, run_program: Callable[..., str], missing: str):
-    from versioned_state import Disk
-
+def test_without_pandas_only_reading_a_table_fails(tmp_path: Path, missing: str):
     with Disk(tmp_path / "s") as store:
         state = Versioned(store)
-        state["t"] = pd.DataFrame(
-            {"f": np.arange(1_200) / 3, "w": pd.array(["x"] * 1_200, dtype=A(__import__("pyarrow").string()))}
-        )
+        state["t"] = pd.DataFrame({"f": np.arange(1_200) / 3, "w": pd.array(["x"] * 1_200, dtype=A(pa.string()))})
         state["n"], state["list"] = 1, [1, pd.NA]
         state.commit("first")
         state["t"].loc[17, "f"] = -1.0
         state["t"].iloc[18, 1] = "needle"
         state.commit("second")
-    shown = run_program(WITHOUT.format(missing=missing), str(tmp_path / "s"))
+    shown = run(WITHOUT.format(missing=missing), tmp_path / "s").stdout
     assert f"t {missing}\n" in shown
     assert ("list pandas" in shown) == (missing == "pandas")
     for part in ("['without', 'second', 'first']", "+ [17] -1.0", "['t.w.values[18]']", "\n()\n"):
         assert part in shown
 
 
-def test_nothing_imports_pandas_before_a_table_is_met(run_program: Callable[..., str]):
+def test_nothing_imports_pandas_before_a_table_is_met():
     program = """
         import sys
         from versioned_state import Versioned
@@ -292,7 +289,7 @@ def test_nothing_imports_pandas_before_a_table_is_met(run_program: Callable[...,
         state.commit()
         assert not {"pandas", "numpy", "pyarrow"} & sys.modules.keys()
     """
-    run_program(program)
+    run(program)
 
 
 def test_a_cell_of_a_column_is_at_a_path_and_has_a_blame():
@@ -311,8 +308,6 @@ def test_a_cell_of_a_column_is_at_a_path_and_has_a_blame():
     assert [part.commit.message for part in state.blame("t.f[17]")] == ["a cell"]
     assert [part.commit.message for part in state.blame("t.f[18]")] == ["first"]
     assert [part.commit.message for part in state.blame("t.f")] == ["a row"]
-    from versioned_state.errors import UnknownPathError
-
     for path in ("t.f[9001]", "t.nothing", "t.f[0][0]", "t.n[-9002]"):
         with pytest.raises(UnknownPathError):
             snapshot.at(path)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.registrations import forget
 from versioned_state import Tagged, Versioned, register
 from versioned_state.storage import Memory
-from versioned_state.values.typed import registry
 
 
 @dataclass(eq=False)
@@ -19,14 +19,13 @@ class Vector:
 
 
 @pytest.mark.parametrize("count", [3, 300])
-def test_a_set_of_instances_with_arrays_is_read_without_their_class(count: int, monkeypatch: pytest.MonkeyPatch):
+def test_a_set_of_instances_with_arrays_is_read_without_their_class(count: int):
     store = Memory()
     register(Vector, name="a vector")
     with Versioned(store) as state:
         state["vectors"] = {Vector(np.arange(3) + number) for number in range(count)}
         state.commit("vectors")
-    monkeypatch.delitem(registry._by_name, "a vector")
-    monkeypatch.delitem(registry._registered, id(Vector))
+    forget(Vector)
     with Versioned(store) as state:
         vectors = state["vectors"]
         assert {type(each) for each in vectors} == {Tagged}

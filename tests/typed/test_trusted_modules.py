@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import json
 import json.tool
-import subprocess
 import sys
 import threading
 import types
@@ -18,16 +17,11 @@ from typing import Any
 import pytest
 
 import versioned_state
+from tests.support.processes import run
+from tests.support.stores import SharedMemory
 from versioned_state import Memory, Repository, Tagged, Versioned, explain, is_data, register_module
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError
 from versioned_state.values.codec.trust import TrustedClasses
-from versioned_state.values.typed import registry
-
-
-class Shared(Memory):
-    """A store that is not only this user's."""
-
-    private = False
 
 
 @dataclass
@@ -44,8 +38,8 @@ HERE = __name__
 
 
 @pytest.fixture
-def store() -> Shared:
-    store = Shared()
+def store() -> SharedMemory:
+    store = SharedMemory()
     state = Versioned(store)
     state["message"], state["deque"] = Message("hello"), collections.deque([1])
     state.commit(note={"message": Message("a note")})
@@ -78,22 +72,21 @@ def test_others_do_not(store, classes):
 
 
 def test_nothing_is_pickled_or_unpickled_by_trust():
-    state = Versioned(Shared(), classes=HERE)
+    state = Versioned(SharedMemory(), classes=HERE)
     state["odd"] = Odd()
     with pytest.raises(PickleRefusedError):
         state.commit()
     state.discard()
 
 
-def test_a_trusted_module_is_imported_and_no_other(tmp_path):
+def test_a_trusted_module_is_imported_and_no_other(tmp_path, monkeypatch):
     (tmp_path / "trusted_mod.py").write_text("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int\n")
     (tmp_path / "other_mod.py").write_text("raise RuntimeError('imported')\n")
     script = """
 import sys
-from versioned_state import Memory, Repository, Tagged, Versioned
-class Shared(Memory):
-    private = False
-store = Shared()
+from tests.support.stores import SharedMemory
+from versioned_state import Repository, Tagged, Versioned
+store = SharedMemory()
 state = Versioned(store)
 state["a"] = Tagged("trusted_mod:A", {"x": 1})
 state["b"] = Tagged("other_mod:B", {"x": 1})
@@ -103,8 +96,8 @@ state.commit()
 found = Repository(store, classes=["trusted_mod"]).snapshot("main")
 print([type(found[key]).__name__ for key in "abcd"], "other_mod" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.split("] ") == ["['A', 'Tagged', 'Tagged', 'Tagged'", "False\n"]
+    monkeypatch.chdir(tmp_path)
+    assert run(script).stdout.split("] ") == ["['A', 'Tagged', 'Tagged', 'Tagged'", "False\n"]
 
 
 @pytest.mark.parametrize("classes", [3, [3], [""], ["a:B"], [None], b"x"])
@@ -149,14 +142,12 @@ def module(monkeypatch):
         setattr(module, name, cls)
     vars(module).update(Message=Message, json=json)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    for name in ("_registered", "_by_name"):
-        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
     return module
 
 
 def test_the_classes_of_a_module_are_registered(module):
     assert register_module(module) == (module.A, module.B) == register_module(module)
-    store = Shared()
+    store = SharedMemory()
     with Versioned(store) as state:
         state["a"], state["b"], state["hidden"] = module.A(1), module.B(2), module._Hidden(3)
         state.commit()
@@ -180,7 +171,7 @@ def test_modules_that_cannot_be_registered(wrong):
 def test_data(value):
     assert is_data(value)
     assert explain(value) == []
-    state = Versioned(Shared())
+    state = Versioned(SharedMemory())
     state["value"] = value
     state.commit()
 
@@ -207,7 +198,7 @@ def _endless() -> list[Any]:
 def test_what_a_shared_store_refuses_is_explained(value):
     assert explain(value)
     assert not is_data(value)
-    state = Versioned(Shared())
+    state = Versioned(SharedMemory())
     state["value"] = value
     with pytest.raises(versioned_state.StateError):
         state.commit()

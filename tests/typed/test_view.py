@@ -19,13 +19,8 @@ class Mood(enum.Enum):
     CALM = "calm"
 
 
-@dataclass
-class Plain:
-    goal: str
-    messages: list[str] = field(default_factory=list)
-    step: int = 3
-    mood: Mood = Mood.CALM
-    limit: ClassVar[int] = 7
+class Talking:
+    messages: list[str]
 
     def say(self, text: str) -> int:
         self.messages.append(text)
@@ -40,37 +35,30 @@ class Plain:
         self.messages[-1] = text
 
 
-class Model(pydantic.BaseModel):
+@dataclass
+class Plain(Talking):
+    goal: str
+    messages: list[str] = field(default_factory=list)
+    step: int = 3
+    mood: Mood = Mood.CALM
+    limit: ClassVar[int] = 7
+
+
+class Model(Talking, pydantic.BaseModel):
     goal: str
     messages: list[str] = []
     step: int = 3
     mood: Mood = Mood.CALM
     limit: ClassVar[int] = 7
 
-    def say(self, text: str) -> int:
-        self.messages.append(text)
-        return len(self.messages)
-
-    @property
-    def last(self) -> str:
-        return self.messages[-1]
-
 
 @attrs.define
-class Attrs:
+class Attrs(Talking):
     goal: str
     messages: list[str] = attrs.field(factory=list)
     step: int = 3
     mood: Mood = Mood.CALM
     limit: ClassVar[int] = 7
-
-    def say(self, text: str) -> int:
-        self.messages.append(text)
-        return len(self.messages)
-
-    @property
-    def last(self) -> str:
-        return self.messages[-1]
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from tests.support.processes import run
 from versioned_state import Disk, Versioned
 
 OWNER = """
@@ -88,11 +88,11 @@ STRANGER = """
 """
 
 
-def test_one_process_writes_another_edits_and_the_first_reads(run_program: Any, tmp_path: Path):
-    path = str(tmp_path / "store")
-    root = run_program(OWNER, path, "write", alone=True)
-    assert run_program(STRANGER, path, alone=True) == root
-    assert run_program(OWNER, path, "read", alone=True) == "read\n"
+def test_one_process_writes_another_edits_and_the_first_reads(tmp_path: Path):
+    path = tmp_path / "store"
+    root = run(OWNER, path, "write").stdout
+    assert run(STRANGER, path).stdout == root
+    assert run(OWNER, path, "read").stdout == "read\n"
     with Versioned(Disk(path), pickle="refuse") as state:
         assert state["agent"].fields["reply"].fields["text"] == "edited"
         assert str(state.diff("HEAD~1")).splitlines() == [
