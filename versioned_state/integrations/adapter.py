@@ -6,7 +6,7 @@ Layer: integrations.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, Self, TypeVar
 
@@ -43,6 +43,7 @@ class Adapter:
     Args:
         place: a store or a repository, which stay open; or a URL or path, whose store ``close`` closes.
         classes: the modules whose classes may be read as what they are; for a repository, its own count.
+        own: the modules of the framework, whose classes are read too.
 
     Attributes:
         repository: everything the adapter stores, for ``log``, ``diff``, ``blame`` and the command line.
@@ -50,9 +51,10 @@ class Adapter:
         checkpoints: whole states as commits.
     """
 
-    def __init__(self, place: Place, *, classes: TrustedModules = ()) -> None:
+    def __init__(self, place: Place, *, classes: TrustedModules = (), own: Sequence[str] = ()) -> None:
         self._own: KVStore | None = None
-        self.repository: Final = self._opened(place, classes)
+        given = [classes] if isinstance(classes, str) or not isinstance(classes, Iterable) else classes
+        self.repository: Final = self._opened(place, [*own, *given] if own else classes)
         self.writers: Final = Writers(self.repository)
         self.checkpoints: Final = Checkpoints(self.repository)
 

@@ -8,7 +8,7 @@ Layer: integrations.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -90,8 +90,7 @@ class VersionedCheckpointStorage(Adapter):
     """
 
     def __init__(self, place: Place, *, classes: TrustedModules = ()) -> None:
-        own = [classes] if isinstance(classes, str) or not isinstance(classes, Iterable) else list(classes)
-        super().__init__(place, classes=[*_CLASSES, *own])
+        super().__init__(place, classes=classes, own=_CLASSES)
         check_trusted(self.repository, _CLASSES[:1])
 
     def branch(self, workflow_name: str) -> str:

@@ -8,6 +8,7 @@ Layer: integrations.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from typing import Any, Final
@@ -108,10 +109,8 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         branch = self.branch(app_name, user_id, session_id.strip())
 
         def delete() -> None:
-            try:
+            with suppress(UnknownRevisionError):
                 self.repository.branches.delete(branch, force=True)
-            except UnknownRevisionError:
-                return
 
         await off_loop(delete)
 

@@ -87,8 +87,7 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
     """
 
     def __init__(self, place: Place, *, classes: TrustedModules = ()) -> None:
-        own = [classes] if isinstance(classes, str) or not isinstance(classes, Iterable) else list(classes)
-        super().__init__(place, classes=[*_CLASSES, *own])
+        super().__init__(place, classes=classes, own=_CLASSES)
         check_trusted(self.repository, _CLASSES[:1])
         self._homes = _Homes()
 

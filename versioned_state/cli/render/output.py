@@ -176,13 +176,14 @@ class Output:
 
     def nothing(self, message: str, hint: str = "") -> None:
         """Say that there is no data to print, and the way out, if there is one."""
-        self.note(Span(message, "dim"))
-        if hint:
-            self.note(Span("hint: ", "hint"), hint)
+        self._tell([Span(message, "dim")], hint)
 
     def error(self, message: str, hint: str = "") -> None:
         """Print an error on one line, and the way out, if there is one, on another."""
-        self.note(Span("error: ", "error"), message)
+        self._tell([Span("error: ", "error"), message], hint)
+
+    def _tell(self, line: Line, hint: str) -> None:
+        self.note(*line)
         if hint:
             self.note(Span("hint: ", "hint"), hint)
 

@@ -79,7 +79,8 @@ def _read(url: str) -> tuple[str | None, str | None]:
 
 def _file(url: str) -> Path | None:
     folder = _folder()
-    return None if folder is None else folder / (blake3(_name(url)).hexdigest()[:32] + ".branch")
+    name = _location(url).encode("utf-8", "surrogateescape")
+    return None if folder is None else folder / (blake3(name).hexdigest()[:32] + ".branch")
 
 
 def _folder() -> Path | None:
@@ -87,10 +88,6 @@ def _folder() -> Path | None:
     if not base.startswith("/"):  # its standard says to ignore a relative one
         base = os.path.expanduser("~/.local/state")  # noqa: PTH111 - it leaves the tilde if there is no home; Path raises
     return Path(base, "vstate", "branches") if base.startswith("/") else None
-
-
-def _name(url: str) -> bytes:
-    return _location(url).encode("utf-8", "surrogateescape")
 
 
 def _location(url: str) -> str:

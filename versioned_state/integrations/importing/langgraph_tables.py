@@ -5,9 +5,10 @@ Layer: integrations.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from versioned_state.errors import MissingDependencyError
@@ -75,15 +76,45 @@ class Row(NamedTuple):
     metadata: Callable[[str], dict[str, Any]]
 
 
-class Tables(Protocol):
-    """The tables of a database. A line is the ids of a thread and of a namespace."""
+class Tables(ABC):
+    """The tables of a saver, which are only read. A line is the ids of a thread and of a namespace."""
 
-    def threads(self) -> Iterator[tuple[Any, ...]]: ...
-    def ids(self, *line: str) -> Iterator[tuple[Any, ...]]: ...
-    def rows(self, *line: str) -> Iterator[Row]: ...
-    def alone(self, *line: str) -> Iterator[tuple[Any, ...]]: ...
-    def writes(self, *checkpoint: str) -> Iterator[tuple[Any, ...]]: ...
-    def close(self) -> None: ...
+    @abstractmethod
+    def query(self, text: str, *values: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query, in which the names of tables and columns are left open."""
+
+    @abstractmethod
+    def content(self, line: tuple[str, ...], format: Any, content: Any) -> Callable[[str], Any]:
+        """Return the function that reads the content of a checkpoint."""
+
+    @abstractmethod
+    def described(self, metadata: Any) -> Callable[[str], dict[str, Any]]:
+        """Return the function that reads the metadata of a checkpoint."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the database."""
+
+    def threads(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the lines, with the number of their checkpoints."""
+        return ((thread, namespace, int(steps)) for thread, namespace, steps in self.query(_THREADS))
+
+    def ids(self, *line: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the ids of the checkpoints."""
+        return self.query(_IDS, *line)
+
+    def rows(self, *line: str) -> Iterator[Row]:
+        """Yield the checkpoints, the oldest first."""
+        for id, parent, format, content, metadata in self.query(_ROWS, *line):
+            yield Row(id, parent, self.content(line, format, content), self.described(metadata))
+
+    def alone(self, *line: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the ids of checkpoints that have writes only."""
+        return self.query(_ALONE, *line)
+
+    def writes(self, *checkpoint: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the writes of a checkpoint."""
+        return self.query(_OF_CHECKPOINT, *checkpoint)
 
 
 def open_tables(source: str, load: Load) -> Tables:
@@ -94,7 +125,7 @@ def open_tables(source: str, load: Load) -> Tables:
     return PostgresTables(source, load) if urlsplit(source).scheme in _SCHEMES else SqliteTables(source, load)
 
 
-class SqliteTables:
+class SqliteTables(Tables):
     """The tables of ``SqliteSaver``: a row has all of its checkpoint."""
 
     def __init__(self, source: str, load: Load) -> None:
@@ -103,42 +134,20 @@ class SqliteTables:
         self._database = Database(source, "LangGraph", {"checkpoints": _CHECKPOINTS, "writes": (*_WRITES, "value")})
         self._path = "task_path" if "task_path" in self._database.columns["writes"] else "''"
 
-    def _query(self, text: str, *values: str) -> Iterator[tuple[Any, ...]]:
+    def query(self, text: str, *values: str) -> Iterator[tuple[Any, ...]]:
         return self._database.rows(text.format(mark="?", writes="writes", path=self._path, value="value"), *values)
 
-    def threads(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the lines, with the number of their checkpoints."""
-        return self._query(_THREADS)
-
-    def ids(self, *line: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the ids of the checkpoints."""
-        return self._query(_IDS, *line)
-
-    def rows(self, *line: str) -> Iterator[Row]:
-        """Yield the checkpoints, the oldest first."""
-        for id, parent, format, content, metadata in self._query(_ROWS, *line):
-            yield Row(id, parent, self._content(format, content), self._described(metadata))
-
-    def _content(self, format: object, content: object) -> Callable[[str], Any]:
+    def content(self, line: tuple[str, ...], format: Any, content: Any) -> Callable[[str], Any]:
         return lambda where: self._load(where, format, content)
 
-    def _described(self, metadata: object) -> Callable[[str], dict[str, Any]]:
+    def described(self, metadata: Any) -> Callable[[str], dict[str, Any]]:
         return lambda where: {} if metadata is None else object_of(self._source, f"the metadata of {where}", metadata)
 
-    def alone(self, *line: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the ids of checkpoints that have writes only."""
-        return self._query(_ALONE, *line)
-
-    def writes(self, *checkpoint: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the writes of a checkpoint."""
-        return self._query(_OF_CHECKPOINT, *checkpoint)
-
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
 
 
-class PostgresTables:
+class PostgresTables(Tables):
     """The tables of ``PostgresSaver``: the values of channels are in rows of their own, unless they are small.
 
     Read at one moment.
@@ -198,25 +207,12 @@ class PostgresTables:
             statement: Any = query
             return cursor.execute(statement, values).fetchall()
 
-    def _query(self, text: str, *values: str) -> Iterator[tuple[Any, ...]]:
+    def query(self, text: str, *values: str) -> Iterator[tuple[Any, ...]]:
         return iter(
             self._run(text.format(mark="%s", writes="checkpoint_writes", path=self._path, value="blob"), *values)
         )
 
-    def threads(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the lines, with the number of their checkpoints."""
-        return ((thread, namespace, int(steps)) for thread, namespace, steps in self._query(_THREADS))
-
-    def ids(self, *line: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the ids of the checkpoints."""
-        return self._query(_IDS, *line)
-
-    def rows(self, *line: str) -> Iterator[Row]:
-        """Yield the checkpoints, the oldest first."""
-        for id, parent, _, content, metadata in self._query(_ROWS, *line):
-            yield Row(id, parent, self._content(line, content), self._described(metadata))
-
-    def _content(self, line: tuple[str, ...], content: Any) -> Callable[[str], Any]:
+    def content(self, line: tuple[str, ...], format: Any, content: Any) -> Callable[[str], Any]:
         def checkpoint(where: str) -> Any:
             from psycopg.types.json import Jsonb
 
@@ -233,7 +229,7 @@ class PostgresTables:
 
         return checkpoint
 
-    def _described(self, metadata: Any) -> Callable[[str], dict[str, Any]]:
+    def described(self, metadata: Any) -> Callable[[str], dict[str, Any]]:
         def described(where: str) -> dict[str, Any]:
             if not isinstance(metadata, dict):
                 raise DamagedRowError(self._source, f"the metadata of {where}", "it is not an object")
@@ -241,14 +237,5 @@ class PostgresTables:
 
         return described
 
-    def alone(self, *line: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the ids of checkpoints that have writes only."""
-        return self._query(_ALONE, *line)
-
-    def writes(self, *checkpoint: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the writes of a checkpoint."""
-        return self._query(_OF_CHECKPOINT, *checkpoint)
-
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()

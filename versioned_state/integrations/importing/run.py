@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Final
 
 from versioned_state.arguments import one_of
@@ -122,7 +123,15 @@ class _Progress:
             self._told(stage, self.done + more, self._total)
 
 
-FRAMEWORKS: Final = ("langgraph", "openai-agents", "adk", "agentscope")
+_IMPORTERS: Final = {
+    "langgraph": "langgraph.LangGraphImporter",
+    "openai-agents": "openai_agents.OpenAIAgentsImporter",
+    "adk": "adk.AdkImporter",
+    "agentscope": "agentscope.AgentScopeImporter",
+}
+"""The module and the class of the importer of each framework."""
+
+FRAMEWORKS: Final = tuple(_IMPORTERS)
 """The frameworks whose sources are imported."""
 
 
@@ -140,20 +149,11 @@ def open_importer(framework: str, source: str, *, allow_pickle: bool = False, us
         MissingDependencyError: its classes are needed to read it, and are not installed.
     """
     one_of("framework", framework, FRAMEWORKS)
-    if framework == "langgraph":
-        try:
-            from versioned_state.integrations.importing.langgraph import LangGraphImporter
-        except ModuleNotFoundError as error:
-            raise MissingDependencyError("an import from LangGraph", extra="langgraph") from error
-        return LangGraphImporter(source, allow_pickle=allow_pickle)
-    if framework == "openai-agents":
-        from versioned_state.integrations.importing.openai_agents import OpenAIAgentsImporter
-
-        return OpenAIAgentsImporter(source, allow_pickle=allow_pickle)
-    if framework == "adk":
-        from versioned_state.integrations.importing.adk import AdkImporter
-
-        return AdkImporter(source, allow_pickle=allow_pickle)
-    from versioned_state.integrations.importing.agentscope import AgentScopeImporter
-
-    return AgentScopeImporter(source, allow_pickle=allow_pickle, users=users)
+    module, _, name = _IMPORTERS[framework].partition(".")
+    try:
+        importer = getattr(import_module(f"versioned_state.integrations.importing.{module}"), name)
+    except ModuleNotFoundError as error:  # the others need no package
+        raise MissingDependencyError("an import from LangGraph", extra="langgraph") from error
+    options = {"users": users} if framework == "agentscope" else {}
+    opened: Importer = importer(source, allow_pickle=allow_pickle, **options)
+    return opened

@@ -10,7 +10,6 @@ from functools import partial
 from heapq import merge
 from itertools import chain, islice
 from operator import itemgetter
-from types import ModuleType
 from typing import Any, Final, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -92,8 +91,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
     """
 
     def __init__(self, place: Place, *, classes: TrustedModules = (), serde: SerializerProtocol | None = None) -> None:
-        given = (classes,) if isinstance(classes, str | ModuleType) else tuple(classes)
-        Adapter.__init__(self, place, classes=(*CLASSES, *given))
+        Adapter.__init__(self, place, classes=classes, own=CLASSES)
         BaseCheckpointSaver.__init__(self, serde=serde)
         self._is_packed_whole = serde is not None
         self._lines = Lines(self.repository)

@@ -351,16 +351,3 @@ def _call_line(commit: Commit) -> str:
         f"{commit.short} {age(commit)} {quoted(str(meta['task']), 80)}{agent}: "
         f"{quoted(str(meta.get('outcome', '')), 40)}{took}"
     )
-
-
-__all__ = [
-    "changes_in",
-    "state_blame",
-    "state_branches",
-    "state_diff",
-    "state_events",
-    "state_get",
-    "state_log",
-    "state_outline",
-    "state_search",
-]

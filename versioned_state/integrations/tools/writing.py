@@ -70,12 +70,18 @@ def _moved(tools: Context, head: Commit, expected: str) -> str:
     return f"{at}; nothing was changed: read it again, then repeat the call"
 
 
+def _said(tools: Context, branch: str, commit: Commit, line: str) -> str:
+    """Return an answer of one line."""
+    page = Page(heading(branch, commit), tools.max_chars)
+    page.add(line)
+    return page.text()
+
+
 def _committed(tools: Context, before: Commit, after: Commit) -> str:
     tools.refresh()
-    page = Page(heading(tools.scope.branch, after), tools.max_chars)
     if after == before:
-        page.add("no change, no commit")
-        return page.text()
+        return _said(tools, tools.scope.branch, after, "no change, no commit")
+    page = Page(heading(tools.scope.branch, after), tools.max_chars)
     page.add(f"committed {after.id}")
     return changes_in(tools, page, tools.scope.repository.diff(before, after))
 
@@ -185,9 +191,8 @@ def state_mark(tools: Context, rev: str = "HEAD", label: str = "good", why: str 
         raise ToolError("label must not be empty")
     note = {"label": label[:100], "why": why[:1000], "by": tools.author}
     tools.scope.repository.notes.update(commit, note)
-    page = Page(heading(tools.scope.branch, commit), tools.max_chars)
-    page.add(f"{commit.short} is marked {json.dumps(label[:100], ensure_ascii=True)}")
-    return page.text()
+    marked = f"{commit.short} is marked {json.dumps(label[:100], ensure_ascii=True)}"
+    return _said(tools, tools.scope.branch, commit, marked)
 
 
 def state_branch(tools: Context, name: str, at: str = "HEAD", switch: bool = False) -> str:  # noqa: FBT001, FBT002 - an argument of a tool
@@ -197,9 +202,7 @@ def state_branch(tools: Context, name: str, at: str = "HEAD", switch: bool = Fal
     there = tools.scope.repository.branches.get(full) if switch and at == "HEAD" else None
     if there is not None:
         tools.switch(full)
-        page = Page(heading(full, there), tools.max_chars)
-        page.add(f"on branch {json.dumps(full)} now, at {there.id}")
-        return page.text()
+        return _said(tools, full, there, f"on branch {json.dumps(full)} now, at {there.id}")
     if switch:
         tools.switch(tools.scope.branch)  # raises before anything is made
     try:
@@ -210,9 +213,8 @@ def state_branch(tools: Context, name: str, at: str = "HEAD", switch: bool = Fal
         raise ToolError(error.what) from None
     if switch:
         tools.switch(full)
-    page = Page(heading(full, commit), tools.max_chars)
-    page.add(f"created {json.dumps(full)} at {commit.id}{', and this is where state_set writes now' if switch else ''}")
-    return page.text()
+    here = ", and this is where state_set writes now" if switch else ""
+    return _said(tools, full, commit, f"created {json.dumps(full)} at {commit.id}{here}")
 
 
 def state_merge(tools: Context, rev: str, policy: str = "", dry_run: bool = True) -> str:  # noqa: FBT001, FBT002 - an argument of a tool

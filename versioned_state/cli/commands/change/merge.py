@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -26,7 +27,6 @@ from versioned_state.repository.merging.merge import Resolution, preview_merge
 from versioned_state.repository.merging.policies import Policies, Policy
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.diff import Diff
-from versioned_state.state.versioned import Versioned
 from versioned_state.values.paths.path import StatePath
 
 _DONE = "already up to date"
@@ -69,29 +69,27 @@ def merge(
         before, theirs = state.head, state.repository.commit(rev)
         named = message or f"merge {rev} into {state.branch}"
         run = attempt_of(lambda policies: state.merge(theirs, message=named, policies=policies, fast_forward=not no_ff))
+        what = f"merging {rev} into {state.branch}"
         if as_json:
-            _run_for_json(output, state, chosen, run, f"merging {rev} into {state.branch}")
+            with _conflicts_as_json(output, what, lambda: {"branch": state.branch, "head": state.head.id}):
+                head = chosen.run(run)
+            output.json({"branch": state.branch, "head": head.id, "conflicts": [], "commit": commit_json(head, {})})
         else:
-            head = resolved(output, f"merging {rev} into {state.branch}", chosen, run)
+            head = resolved(output, what, chosen, run)
             if head == theirs:  # the branch just moved there
                 print_move(output, state, before, head, nothing=_DONE)
             else:
                 print_commits(output, state, head, nothing=_DONE)
 
 
-def _run_for_json(output: Output, state: Versioned, chosen: Choices, run: Any, what: str) -> None:
+@contextmanager
+def _conflicts_as_json(output: Output, what: str, facts: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """Print the conflicts that the block raises, beside these facts, and raise them as an error of one line."""
     try:
-        head = chosen.run(run)
+        yield
     except MergeConflictError as error:
-        output.json(
-            {
-                "branch": state.branch,
-                "head": state.head.id,
-                "conflicts": [conflict_json(each) for each in error.conflicts],
-            }
-        )
+        output.json({**facts(), "conflicts": [conflict_json(each) for each in error.conflicts]})
         raise explained(error, what) from None
-    output.json({"branch": state.branch, "head": head.id, "conflicts": [], "commit": commit_json(head, {})})
 
 
 def _preview(repository: Repository, output: Output, rev: str, chosen: Choices, *, as_json: bool) -> None:
@@ -107,11 +105,8 @@ def _preview(repository: Repository, output: Output, rev: str, chosen: Choices, 
             output.note(_DONE)
         return
     facts = {"branch": repository.default_branch(), "head": ours.id}
-    try:
+    with _conflicts_as_json(output, what, lambda: facts):
         changed = chosen.run(run)
-    except MergeConflictError as error:
-        output.json({**facts, "conflicts": [conflict_json(each) for each in error.conflicts]})
-        raise explained(error, what) from None
     output.json({**facts, "conflicts": [], "changes": changed.to_json()})
 
 
