@@ -25,9 +25,8 @@ from versioned_state.cli.render import text
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the user's: neither settings nor folder."""
-    for name in "VSTATE_STORE VSTATE_KEY_FILE VSTATE_PAGER PAGER LESS NO_COLOR COLUMNS LINES FORCE_COLOR".split():
-        monkeypatch.delenv(name, raising=False)
-    for name in "VSTATE_BRANCH VSTATE_AUTHOR VSTATE_SIGN_KEY".split():
+    names = "VSTATE_STORE VSTATE_KEY_FILE VSTATE_BRANCH VSTATE_AUTHOR VSTATE_SIGN_KEY VSTATE_PAGER PAGER LESS"
+    for name in f"{names} NO_COLOR COLUMNS LINES FORCE_COLOR".split():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))  # where the current branch is kept
     monkeypatch.chdir(tmp_path)

@@ -67,7 +67,7 @@ def test_restore_takes_the_path_in_the_revision(vstate: Vstate, own_trip: Trip):
 )
 def test_keys_are_listed_inside_values(command: str, keys: list[str], vstate: Vstate, trip: Trip):
     assert vstate(*command.split(), store=trip.path).stdout.splitlines() == keys
-    found = [json.loads(line) for line in vstate(*command.split(), "--json", store=trip.path).stdout.splitlines()]
+    found = vstate(*command.split(), "--json", store=trip.path).objects
     assert [each["path"] for each in found] == keys
 
 

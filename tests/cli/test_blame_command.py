@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,7 +19,7 @@ def test_what_may_be_older_than_a_cut_is_marked(own_trip: Trip, vstate: Vstate):
     lines = vstate("blame", "messages", store=own_trip.path).stdout.splitlines()
     third = own_trip.commits[2]
     assert [line.split()[0] for line in lines] == [f"^{third.short}"] * 4
-    found = [json.loads(line) for line in vstate("blame", "--json", store=own_trip.path).stdout.splitlines()]
+    found = vstate("blame", "--json", store=own_trip.path).objects
     assert {part["path"]: part.get("shallow", False) for part in found}["budget"] is True
     assert {part["path"]: part.get("shallow", False) for part in found}["price"] is False
     shown = vstate("history", "budget", store=own_trip.path).stdout

@@ -41,7 +41,7 @@ def test_they_are_listed(vstate: Vstate, ledger: Path):
     ]
     assert vstate("effects", "pay:*", "--in-doubt", store=ledger).stdout.split()[-1] == "pay:order-2"
     assert vstate("effects", "nothing", store=ledger).stdout == ""
-    shown = [json.loads(line) for line in vstate("effects", "pay:*", "--json", store=ledger).stdout.splitlines()]
+    shown = vstate("effects", "pay:*", "--json", store=ledger).objects
     assert shown == [
         {"key": "pay:order-1", "status": "done", "since": "2026-11-21T02:10:00.000000Z", "result": {"receipt": 31}},
         {"key": "pay:order-2", "status": "in doubt", "since": "2026-11-21T02:10:01.000000Z", "result": None},
@@ -148,9 +148,7 @@ def test_undo_and_reset_name_the_effects_behind_and_roll_back_calls_what_is_impo
     assert dry.splitlines() == ["would roll back pay:2 None", "would roll back pay:1 None"]
     assert not (tmp_path / "refunds").exists()
     done = vstate("effects", "roll-back", *using, "--json", store=path)
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [
-        {"key": f"pay:{number}", "rolled_back": True, "result": "refunded"} for number in (2, 1)
-    ]
+    assert done.objects == [{"key": f"pay:{number}", "rolled_back": True, "result": "refunded"} for number in (2, 1)]
     assert (tmp_path / "refunds").read_text() == "2\n1\n"
     assert vstate("effects", "roll-back", *using, store=path).stdout == ""
     assert vstate("effects", "--dry-run", store=path).code == 2

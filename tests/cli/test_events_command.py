@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import Vstate
-from tests.support.terminal import COMMAND, complete, environment, run_in_terminal
+from tests.support.terminal import complete, run_in_terminal, until_ctrl_c
 from versioned_state import Agent, Disk, Versioned, current_state, emit, events, task
 
 
@@ -177,23 +175,11 @@ def test_what_cannot_be_followed_is_refused(vstate: Vstate, store: Path):
 
 
 def test_a_process_follows_what_another_commits_until_ctrl_c(store: Path, tmp_path: Path):
-    command = [*COMMAND, "--store", str(store), "events", "--follow", "--type", "Booked", "--json"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            before = [json.loads(process.stdout.readline()) for _ in range(3)]
-            with Versioned(Disk(store)) as state:
-                for city in ("Lima", "Bonn"):
-                    book(city, state=state)
-                    (line,) = (json.loads(process.stdout.readline()),)
-                    assert city in json.dumps(line)
-            assert all("Lima" not in json.dumps(each) for each in before)
-            process.send_signal(signal.SIGINT)
-            rest, said = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert rest == ""
-    assert process.returncode == 130, said
-    assert said.strip() == ""
+    command = ["--store", str(store), "events", "--follow", "--type", "Booked", "--json"]
+    with until_ctrl_c(*command, cwd=tmp_path) as (printed, _):
+        before = [json.loads(printed.readline()) for _ in range(3)]
+        with Versioned(Disk(store)) as state:
+            for city in ("Lima", "Bonn"):
+                book(city, state=state)
+                assert city in json.dumps(json.loads(printed.readline()))
+        assert all("Lima" not in json.dumps(each) for each in before)

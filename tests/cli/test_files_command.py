@@ -1,6 +1,5 @@
 """``vstate files``, ``restore --files`` and ``diff --files``: the files of a workspace."""
 
-import json
 import subprocess
 
 import pytest
@@ -50,7 +49,7 @@ def test_files_lists_the_files_of_a_commit(project, vstate):
         "120000         - link -> README.md",
         "100644        10 run me.sh",
     ]
-    found = [json.loads(line) for line in vstate("files", "--json").stdout.splitlines()]
+    found = vstate("files", "--json").objects
     assert found[3] == {"path": "link", "mode": "120000", "size": None, "target": "new/file"}
     assert found[5] == {"path": "run me.sh", "mode": "100755", "size": 10}
     assert_error(vstate("files", "--name", "nothing"), "nothing at nothing")

@@ -8,7 +8,6 @@ import json
 import lzma
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,11 +19,10 @@ import pytest
 
 from benchmarks import data
 from tests.support.command_line import Vstate, assert_error
+from tests.support.terminal import COMMAND, ROOT
 from versioned_state import Disk, Repository
 from versioned_state.cli.importing.conversations import summarize
 from versioned_state.errors import StoreNotFoundError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 HI = {"role": "user", "content": "Hi"}
 YES = {"role": "assistant", "content": "Yes?"}
@@ -468,15 +466,7 @@ def test_without_a_store_it_goes_here(vstate: Vstate, tmp_path: Path):
 def test_ctrl_c_keeps_what_is_imported_and_says_so(tmp_path: Path):
     file = tmp_path / "endless.jsonl"
     file.write_bytes(lines(*[[{"role": "user", "content": f"{n}.{m}"} for m in range(10)] for n in range(20_000)]))
-    command = [
-        sys.executable,
-        "-m",
-        "versioned_state.cli.main",
-        "--store",
-        str(tmp_path / "store"),
-        "import",
-        str(file),
-    ]
+    command = [*COMMAND, "--store", str(tmp_path / "store"), "import", str(file)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             while process.poll() is None and not has_begun(tmp_path / "store"):

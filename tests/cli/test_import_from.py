@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import Vstate, assert_error
+from tests.support.terminal import COMMAND
 from tests.support.waiting import eventually
 from versioned_state import Disk, Repository
 
@@ -167,17 +168,7 @@ def test_an_import_that_is_ended_keeps_what_there_is_and_the_next_one_goes_on(
     vstate: Vstate, place: Path, tmp_path: Path, end: signal.Signals
 ):
     source = str(sessions(tmp_path / "many.db", **{f"s{number:03}": 20 for number in range(50)}))
-    command = [
-        sys.executable,
-        "-m",
-        "versioned_state.cli.main",
-        "--store",
-        str(place),
-        "import",
-        "--from",
-        "openai-agents",
-        source,
-    ]
+    command = [*COMMAND, "--store", str(place), "import", "--from", "openai-agents", source]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert eventually(lambda: _has_begun(place))
     process.send_signal(end)
@@ -197,17 +188,7 @@ def test_what_is_nested_too_deeply_is_an_error_of_its_session(place: Path, tmp_p
         connection.execute(
             "UPDATE agent_messages SET message_data = ? WHERE session_id = 'bo'", ["[" * 900 + "]" * 900]
         )
-    command = [
-        sys.executable,
-        "-m",
-        "versioned_state.cli.main",
-        "--store",
-        str(place),
-        "import",
-        "--from",
-        "openai-agents",
-        str(source),
-    ]
+    command = [*COMMAND, "--store", str(place), "import", "--from", "openai-agents", str(source)]
     result = subprocess.run([*command, "--keep-going"], capture_output=True, text=True, check=False, timeout=60)
     assert result.returncode == 1
     assert "message 1 of session 'anna' is damaged: it is not JSON" in result.stderr

@@ -55,9 +55,7 @@ def test_conflicts_are_resolved(
         shown = json.loads(vstate("merge", "what-if", "--dry-run", "--json", *options).stdout)
         assert heads(fork) == before
         assert vstate("merge", "what-if", *options).code == 0
-        assert shown["changes"] == [
-            json.loads(line) for line in vstate("diff", before["main"], "--json").stdout.splitlines()
-        ]
+        assert shown["changes"] == vstate("diff", before["main"], "--json").objects
         return
     result = vstate("merge", "what-if", *options)
     merged = state_of(fork)

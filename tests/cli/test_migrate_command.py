@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,14 +72,10 @@ def test_branches_are_migrated(vstate: Vstate, store: Path):
 
 
 def test_json_is_an_object_a_branch(vstate: Vstate, store: Path):
-    (dry,) = [
-        json.loads(line) for line in vstate("migrate", "people", "--dry-run", "--json", store=store).stdout.splitlines()
-    ]
+    (dry,) = vstate("migrate", "people", "--dry-run", "--json", store=store).objects
     assert (dry["branch"], dry["from"], dry["to"], dry["commit"]) == ("main", 1, 2, None)
     assert [change["path"] for change in dry["changes"]] == ["first", "last", "name"]
-    done = [
-        json.loads(line) for line in vstate("migrate", "people", "--all", "--json", store=store).stdout.splitlines()
-    ]
+    done = vstate("migrate", "people", "--all", "--json", store=store).objects
     assert [each["branch"] for each in done] == ["main", "side"]
     assert all(each["commit"] for each in done)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.command_line import Vstate, assert_error
+from tests.support.forked_trips import state_of
 from versioned_state import Disk, Repository, Versioned
 from versioned_state.cli.render import text
 
@@ -29,11 +29,6 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def state_at(path: Path) -> dict[str, Any]:
-    with Repository(Disk(path, read_only=True)) as repository:
-        return repository.snapshot("main").copy()
-
-
 def test_the_work_of_one_author_is_undone(vstate: Vstate, team: Path):
     before = vstate("log", "--format", "{id}").stdout
     shown = vstate("revert", "--author", "guesser", "--dry-run")
@@ -45,7 +40,7 @@ def test_the_work_of_one_author_is_undone(vstate: Vstate, team: Path):
     assert vstate("log", "--format", "{id}").stdout == before
     told = vstate("revert", "--author", "guesser")
     assert told.code == 0, told.stderr
-    assert state_at(team) == {"plan": ["step 0", "step 1", "step 2"], "prefs": {}}
+    assert state_of(team) == {"plan": ["step 0", "step 1", "step 2"], "prefs": {}}
     authors = vstate("log", "--format", "{author} {message}").stdout.splitlines()
     assert len(authors) == 9
     assert {line.split()[0] for line in authors[:3]} == {"tester"}
@@ -54,8 +49,8 @@ def test_the_work_of_one_author_is_undone(vstate: Vstate, team: Path):
     assert "none of these changes" in again.stderr
     assert "none of these changes" in vstate("revert", "--author", "guesser", "--dry-run").stderr
     vstate("undo", "3")
-    assert len(state_at(team)) == 5
-    assert state_at(team)["prefs"]
+    assert len(state_of(team)) == 5
+    assert state_of(team)["prefs"]
 
 
 def test_only_since_a_time(vstate: Vstate, team: Path, monkeypatch: pytest.MonkeyPatch):
@@ -63,9 +58,9 @@ def test_only_since_a_time(vstate: Vstate, team: Path, monkeypatch: pytest.Monke
         second = repository.commit(":/guess 1")
     since = text.iso_time(second)
     assert vstate("revert", "--author", "guesser", "--since", since, "--until", since).code == 0
-    assert [key for key in state_at(team) if key.startswith("guess")] == ["guess 0", "guess 2"]
+    assert [key for key in state_of(team) if key.startswith("guess")] == ["guess 0", "guess 2"]
     assert vstate("revert", "--author", "guesser", "--since", since).code == 0
-    assert [key for key in state_at(team) if key.startswith("guess")] == ["guess 0"]
+    assert [key for key in state_of(team) if key.startswith("guess")] == ["guess 0"]
     assert_error(vstate("revert", "--author", "guesser", "--until", "2h"), "no commits of 'guesser' in that time")
 
 
@@ -80,16 +75,16 @@ def test_what_is_in_the_way_is_a_conflict_and_nothing_is_reverted(vstate: Vstate
     assert vstate("log", "--format", "{id}").stdout == before
     assert "would revert 3 commits" in vstate("revert", "--author", "guesser", "--ours", "**", "--dry-run").stdout
     assert vstate("revert", "--author", "guesser", "--ours", "**").code == 0
-    assert "plan" in state_at(team)
-    assert "guess 0" not in state_at(team)
+    assert "plan" in state_of(team)
+    assert "guess 0" not in state_of(team)
 
 
 def test_a_dry_run_of_one_commit_and_of_a_range(vstate: Vstate, team: Path):
-    before = state_at(team)
+    before = state_of(team)
     assert "would revert 1 commit:" in vstate("revert", ":/guess 1", "--dry-run").stdout
     assert "would revert 2 commits:" in vstate("revert", "main~2..main", "--dry-run").stdout
     assert_error(vstate("revert", "main..main~2", "--dry-run"), "does not come before")
-    assert state_at(team) == before
+    assert state_of(team) == before
     assert vstate("revert", "HEAD", "--author", "Ana").code == 0
     assert vstate("log", "-1", "--format", "{author}").stdout == "Ana\n"
 

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import enum
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.command_line import Vstate, assert_error
 from tests.support.examples import ESCAPES, Bomb, Trip
-from versioned_state import Disk, Repository, Versioned
+from tests.support.forked_trips import state_of
+from versioned_state import Disk, Versioned
 from versioned_state.cli.shared import store
 from versioned_state.errors import StoreNotFoundError
-
-
-def state_at(path: Path, rev: str = "main") -> dict[str, Any]:
-    with Repository(Disk(path, read_only=True), pickle="refuse") as repository:
-        return repository.snapshot(rev).copy()
-
 
 # Set
 
@@ -39,13 +32,13 @@ def test_a_store_is_made_and_filled_from_the_terminal(vstate: Vstate, tmp_path: 
     assert vstate("set", "--text", "notes", "[not JSON]", "-m", "Take notes").code == 0
     assert vstate("set", "raw", "-", stdin=b'{"a": [1, null]}\n').code == 0
     assert vstate("set", "raw.text", "-", "--text", stdin="naïve\n".encode()).code == 0
-    assert state_at(tmp_path / ".vstate") == {
+    assert state_of(tmp_path / ".vstate") == {
         "plan": [True],
         "prefs": {"theme": "dark"},
         "notes": "[not JSON]",
         "raw": {"a": [1, None], "text": "naïve\n"},
     }
-    log = [json.loads(line) for line in vstate("log", "--json").stdout.splitlines()]
+    log = vstate("log", "--json").objects
     assert [commit["message"] for commit in log[:3]] == ["set raw.text", "set raw", "Take notes"]
     assert {commit["author"] for commit in log[3:]} == {"Ana"}
 

@@ -9,7 +9,6 @@ import random
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from blake3 import blake3
 from tests.support.command_line import Vstate, assert_error
 from tests.support.damage import flipped
 from tests.support.examples import Trip
+from tests.support.terminal import COMMAND
 from versioned_state import Disk, Versioned
 from versioned_state.values import accelerator
 
@@ -247,7 +247,7 @@ def test_status_says_verbosely_whether_the_accelerator_is_active(vstate: Vstate,
     facts = json.loads(vstate("status", "--verbose", "--json", store=own_trip.path).stdout)
     assert facts["accelerator"] == accelerator.status
     switched_off = subprocess.run(
-        [sys.executable, "-m", "versioned_state.cli.main", "--store", str(own_trip.path), "status", "-v"],
+        [*COMMAND, "--store", str(own_trip.path), "status", "-v"],
         env={**os.environ, "VERSIONED_STATE_FAST": "0"},
         capture_output=True,
         text=True,

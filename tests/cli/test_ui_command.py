@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.terminal import COMMAND
 from versioned_state import Disk, Versioned
 
 
@@ -32,18 +32,7 @@ def ui(store: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]
     begun: list[subprocess.Popen[str]] = []
 
     def begin(*options: str) -> tuple[subprocess.Popen[str], str]:
-        command = [
-            sys.executable,
-            "-m",
-            "versioned_state.cli.main",
-            "--store",
-            str(store),
-            "ui",
-            "--port",
-            "0",
-            "--no-browser",
-            *options,
-        ]
+        command = [*COMMAND, "--store", str(store), "ui", "--port", "0", "--no-browser", *options]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         begun.append(process)
         assert process.stderr is not None
@@ -96,17 +85,7 @@ def test_serve_has_the_page_beside_the_api(store: Path, tmp_path: Path):
     tokens = tmp_path / "tokens.json"
     tokens.write_text('{"secret": {"user": "*", "scopes": ["read"]}}')
     tokens.chmod(0o600)
-    command = [
-        sys.executable,
-        "-m",
-        "versioned_state.cli.main",
-        "--store",
-        str(store),
-        "serve",
-        "--port",
-        "0",
-        "--page",
-    ]
+    command = [*COMMAND, "--store", str(store), "serve", "--port", "0", "--page"]
     with subprocess.Popen([*command, "--tokens", str(tokens)], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         found = re.search(r"http://\S+", process.stderr.readline())
@@ -127,17 +106,7 @@ def test_a_port_that_is_taken_is_said(ui, store: Path):
     _, link = ui()
     port = re.search(r":(\d+)/", link)
     assert port is not None
-    command = [
-        sys.executable,
-        "-m",
-        "versioned_state.cli.main",
-        "--store",
-        str(store),
-        "ui",
-        "--port",
-        port[1],
-        "--no-browser",
-    ]
+    command = [*COMMAND, "--store", str(store), "ui", "--port", port[1], "--no-browser"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "cannot listen" in done.stderr

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.shell_completion import ShellComplete
 
 from tests.support.command_line import Vstate, assert_error
 from tests.support.examples import ESCAPES, Bomb, Trip
-from tests.support.terminal import COMMAND, environment
-from versioned_state import Disk, Repository, Tagged, Versioned
+from tests.support.forked_trips import state_of
+from tests.support.terminal import until_ctrl_c
+from versioned_state import Disk, Tagged, Versioned
 from versioned_state.cli.main import vstate as group
 from versioned_state.cli.shared.settings import Settings
-
-
-def state_at(path: Path, rev: str = "main") -> dict[str, Any]:
-    with Repository(Disk(path, read_only=True), pickle="refuse") as repository:
-        return repository.snapshot(rev, describe=True).copy()
 
 
 @pytest.fixture
@@ -51,7 +44,7 @@ def test_rm_removes_keys_parts_and_namespaces(vstate: Vstate, tmp_path: Path):
     told = vstate("rm", "a", "list[1]", "list[-1]", "deep.x.y", "@w", store=tmp_path / "s")
     assert told.code == 0, told.stderr
     assert told.stdout.splitlines()[0].endswith("] remove a and 4 more")
-    assert state_at(tmp_path / "s") == {"list": [0, 2], "deep": {"x": {"z": 2}}}
+    assert state_of(tmp_path / "s", describe=True) == {"list": [0, 2], "deep": {"x": {"z": 2}}}
     assert vstate("keys", store=tmp_path / "s").stdout.split() == ["deep", "list"]
     assert vstate("rm", "deep.x", "deep", "deep", "-m", "All", store=tmp_path / "s").code == 0
     assert vstate("log", "--oneline", "-1", store=tmp_path / "s").stdout.endswith("All\n")
@@ -81,7 +74,7 @@ def test_rm_leaves_the_fields_of_instances(vstate: Vstate, tmp_path: Path):
         state.commit()
     assert_error(vstate("rm", "job.name", store=tmp_path / "s"), "field of a Job", "vstate set 'job.name' null")
     assert vstate("rm", "job.tags[0]", store=tmp_path / "s").code == 0
-    assert state_at(tmp_path / "s")["job"].fields == {"tags": [2], "name": "a"}
+    assert state_of(tmp_path / "s", describe=True)["job"].fields == {"tags": [2], "name": "a"}
 
 
 def test_rm_unpickles_nothing(vstate: Vstate, tmp_path: Path):
@@ -91,7 +84,7 @@ def test_rm_unpickles_nothing(vstate: Vstate, tmp_path: Path):
         state.commit()
     target.unlink(missing_ok=True)
     assert vstate("rm", "bomb", store=tmp_path / "s").code == 0
-    assert list(state_at(tmp_path / "s")) == ["a"]
+    assert list(state_of(tmp_path / "s", describe=True)) == ["a"]
     assert not target.exists()
 
 
@@ -152,7 +145,7 @@ def test_log_says_on_which_branch_a_commit_was_found(vstate: Vstate, steps: Path
         for line in vstate("log", "--all", "--format", "{message} {source}", "--source").stdout.splitlines()
     }
     assert sources["idea"] == "idea"
-    whole = [json.loads(line) for line in vstate("log", "--all", "--source", "--json").stdout.splitlines()]
+    whole = vstate("log", "--all", "--source", "--json").objects
     assert {commit["source"] for commit in whole} == {"main", "idea"}
     assert len(whole) == 6
     assert vstate("log", "--source", "--oneline", "-n", "1").stdout.split()[1] == "main"
@@ -316,33 +309,20 @@ def test_a_branch_is_followed_by_its_last_commits(vstate: Vstate, steps: Path, m
 
 
 def test_a_process_follows_a_branch_that_is_deleted_and_comes_back_until_ctrl_c(steps: Path, tmp_path: Path):
-    command = [*COMMAND, "--store", str(steps), "log", "--follow", "-n", "1", "--json", "HEAD"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            (first,) = [json.loads(process.stdout.readline())]
-            with Versioned(Disk(steps)) as state:
-                assert first["id"] == state.head.id
-                state["n"] = "more"
-                made = state.commit("more")
-                assert json.loads(process.stdout.readline())["id"] == made.id
-                state.repository.branches.delete("main", force=True)
-                assert "main was deleted" in process.stderr.readline()
-                state.repository.branches.create("main", at=made)
-            with Versioned(Disk(steps)) as state:
-                state["n"] = "again"
-                made = state.commit("again")
-            assert json.loads(process.stdout.readline())["id"] == made.id
-            process.send_signal(signal.SIGINT)
-            rest, said = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert rest == ""
-    assert process.returncode == 130, said
-    assert said.strip() == ""
+    command = ["--store", str(steps), "log", "--follow", "-n", "1", "--json", "HEAD"]
+    with until_ctrl_c(*command, cwd=tmp_path) as (printed, told):
+        with Versioned(Disk(steps)) as state:
+            assert json.loads(printed.readline())["id"] == state.head.id
+            state["n"] = "more"
+            made = state.commit("more")
+            assert json.loads(printed.readline())["id"] == made.id
+            state.repository.branches.delete("main", force=True)
+            assert "main was deleted" in told.readline()
+            state.repository.branches.create("main", at=made)
+        with Versioned(Disk(steps)) as state:
+            state["n"] = "again"
+            made = state.commit("again")
+        assert json.loads(printed.readline())["id"] == made.id
 
 
 # One file

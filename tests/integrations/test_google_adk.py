@@ -31,12 +31,12 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 
 from tests.support import processes
+from tests.support.importing import import_into
 from tests.support.killed_writers import assert_kept
 from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, UnsupportedByStoreError
 from versioned_state.integrations.google_adk import VersionedSessionService
-from versioned_state.integrations.importing.run import ImportReport, import_all, open_importer
 
 Service = Any
 ANN: dict[str, Any] = {"app_name": "trips", "user_id": "ann"}
@@ -520,10 +520,7 @@ async def test_imported_sessions_are_those_of_adk_and_go_on(kind: Any, tmp_path:
     wanted = {name: await theirs.get_session(**ANN, session_id=name) for name in ("empty", "s/1")}
 
     store = Memory()
-    report = ImportReport()
-    with open_importer("adk", str(path)) as importer:
-        importer.into(store)
-        import_all(importer, report)
+    report = import_into(store, "adk", path)
     assert all(each.verified for each in report.threads)
     with VersionedSessionService(store) as ours:
         listed = (await ours.list_sessions(**ANN)).sessions

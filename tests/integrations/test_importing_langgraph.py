@@ -10,7 +10,7 @@ import pickle
 import random
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -29,10 +29,12 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.types import Command, interrupt
 
+from tests.support.importing import import_into, stop_after
+from tests.support.langgraph_threads import config
 from versioned_state import Disk, Memory
 from versioned_state.errors import StateError
 from versioned_state.integrations.importing.database import Database
-from versioned_state.integrations.importing.run import ImportReport, import_all, open_importer
+from versioned_state.integrations.importing.run import ImportReport, open_importer
 from versioned_state.integrations.importing.source import (
     DamagedRowError,
     ImportMismatchError,
@@ -84,11 +86,6 @@ def graph(saver: Any) -> Any:
     )
 
 
-def config(thread: str, id: str | None = None, namespace: str = "") -> Any:
-    found = {"thread_id": thread, "checkpoint_ns": namespace}
-    return {"configurable": found if id is None else {**found, "checkpoint_id": id}}
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return tmp_path / "check points?.db"  # a name that a URL would end at
@@ -116,12 +113,7 @@ def talk(saver: Any, thread: str, seed: int, *, turns: int = 4) -> None:
 
 
 def imported(source: Path | str, store: KVStore, **options: Any) -> ImportReport:
-    report = ImportReport()
-    allow_pickle = options.pop("allow_pickle", False)
-    with open_importer("langgraph", str(source), allow_pickle=allow_pickle) as importer:
-        importer.into(store)
-        import_all(importer, report, **options)
-    return report
+    return import_into(store, "langgraph", source, **options)
 
 
 def listed(saver: Any) -> list[Any]:
@@ -277,14 +269,6 @@ def test_nothing_that_a_value_names_is_run(saver: SqliteSaver, source: Path):
             assert made == [7, 8]
 
 
-def stop_after(count: int) -> Callable[..., None]:
-    def told(stage: str, done: int, total: int) -> None:
-        if stage == "importing" and done >= count:
-            raise KeyboardInterrupt
-
-    return told
-
-
 def test_an_interrupted_import_goes_on_and_writes_nothing_twice(saver: SqliteSaver, source: Path, tmp_path: Path):
     for thread in "12":
         talk(saver, thread, 5)
@@ -292,12 +276,10 @@ def test_an_interrupted_import_goes_on_and_writes_nothing_twice(saver: SqliteSav
     for stop in (1, 4, 9, 14, 10_000):
         with Disk(tmp_path / "store") as store:
             report = ImportReport()
-            with open_importer("langgraph", str(source)) as importer:
-                importer.into(store)
-                try:
-                    import_all(importer, report, told=stop_after(stop))
-                except KeyboardInterrupt:
-                    assert not any(each.verified for each in report.threads)
+            try:
+                imported(source, store, report=report, told=stop_after(stop))
+            except KeyboardInterrupt:
+                assert not any(each.verified for each in report.threads)
             counts.append(report.written)
     with Disk(tmp_path / "store") as store, VersionedSaver(store) as mine:
         assert listed(mine) == listed(saver)

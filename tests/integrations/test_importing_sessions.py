@@ -9,7 +9,6 @@ import json
 import pickle
 import random
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,12 @@ import pytest
 from agents import SQLiteSession
 from agents.extensions.memory import AdvancedSQLiteSession
 
+from tests.support.importing import import_into, stop_after
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.agents.modules import StateModule, VersionedSession as ModulesSession
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.integrations.adk_branches import branch_of
-from versioned_state.integrations.importing.run import ImportReport, import_all, open_importer
+from versioned_state.integrations.importing.run import open_importer
 from versioned_state.integrations.importing.source import (
     DamagedRowError,
     ImportMismatchError,
@@ -35,20 +35,9 @@ from versioned_state.storage import KVStore
 
 
 def imported(framework: str, source: Path, store: KVStore, *, told: Any = None, **options: Any) -> int:
-    report = ImportReport()
-    with open_importer(framework, str(source), **options) as importer:
-        importer.into(store)
-        import_all(importer, report, told=told)
+    report = import_into(store, framework, source, told=told, **options)
     assert all(each.verified for each in report.threads)
     return report.written
-
-
-def stop_after(count: int) -> Callable[..., None]:
-    def told(stage: str, done: int, total: int) -> None:
-        if stage == "importing" and done >= count:
-            raise KeyboardInterrupt
-
-    return told
 
 
 def log(store: KVStore, branch: str) -> list[str]:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph.checkpoint.base import empty_checkpoint
-from langgraph.checkpoint.base.id import uuid6
 
 from tests.support import store_openers
+from tests.support.langgraph_threads import config, put
 from tests.support.long_runs import first
 from tests.support.processes import fork, join
 from versioned_state import Disk, Memory, Repository, Versioned
@@ -24,15 +23,6 @@ from versioned_state.storage import Counting, InjectedCrash, KVStore, ReadOnly, 
 
 MANY = 2 * LEAST
 IS_PAGE = "/%m/"
-
-
-def config(thread: str = "1", id: str | None = None) -> dict[str, Any]:
-    return {"configurable": {"thread_id": thread, "checkpoint_ns": ""} | ({"checkpoint_id": id} if id else {})}
-
-
-def put(saver: VersionedSaver, onto: dict[str, Any], id: str | None = None, **metadata: Any) -> Any:
-    checkpoint: Any = {**empty_checkpoint(), "id": id or str(uuid6(clock_seq=-1)), "channel_values": {"n": 1}}
-    return saver.put(onto, checkpoint, {"source": "loop", **metadata}, {})
 
 
 def grown(saver: VersionedSaver, count: int = MANY, *, first: int = 0, thread: str = "1", **metadata: Any) -> list[Any]:
@@ -197,7 +187,7 @@ class Model:
         elif roll < 0.035 and self.metadata:
             id = self.dice.choice(sorted(self.metadata))  # an old one put again
             earlier = max((each for each in self.metadata if each < id), default=None)
-            put(self.saver, config(id=earlier), id, **metadata)
+            put(self.saver, config(id=earlier), id=id, **metadata)
             self.metadata[id] = {"source": "loop", **metadata}
             return
         elif roll < 0.2:
@@ -208,12 +198,12 @@ class Model:
                 state.commit()
         elif roll < 0.21 and len(self.metadata) > 100:
             gone = sorted(self.metadata)[self.dice.randrange(len(self.metadata))]
-            run = {"run_id": "gone"}
+            run: dict[str, Any] = {"run_id": "gone"}
             self.at = put(self.saver, config(id=gone), **metadata, **run)
             self.saver.delete_for_runs(["gone"])
             self.at = config(id=gone)
             return
-        self.at = put(self.saver, self.at, id, **metadata)
+        self.at = put(self.saver, self.at, id=id, **metadata)
         self.metadata[self.at["configurable"]["checkpoint_id"]] = {"source": "loop", **metadata}
 
     def check(self, saver: VersionedSaver) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import operator
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict
 import numpy as np
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
+from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -22,6 +22,7 @@ from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.types import Command, Interrupt, Send, interrupt
 
 from tests.support import store_openers
+from tests.support.langgraph_threads import check_steps, config, put, put_steps
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.integrations.langgraph import VersionedSaver, lines
@@ -58,22 +59,6 @@ def test_it_passes_langgraphs_conformance_suite(place: Any, request: pytest.Fixt
 def saver() -> Iterator[VersionedSaver]:
     with VersionedSaver(Memory()) as saver:
         yield saver
-
-
-def config(thread: str = "1", id: str | None = None, namespace: str = "") -> dict[str, Any]:
-    return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace} | ({"checkpoint_id": id} if id else {})}
-
-
-def put(
-    saver: VersionedSaver,
-    onto: dict[str, Any],
-    values: dict[str, Any] | None = None,
-    id: str | None = None,
-    **metadata: Any,
-) -> Any:
-    checkpoint: Any = {**empty_checkpoint(), "id": id or str(uuid6(clock_seq=-1)), "channel_values": values or {}}
-    checkpoint["channel_versions"] = dict.fromkeys(values or {}, 1)
-    return saver.put(onto, checkpoint, {"source": "loop", "step": 0, **metadata}, {})
 
 
 def got(saver: VersionedSaver, at: dict[str, Any]) -> CheckpointTuple:
@@ -371,31 +356,11 @@ def test_a_checkpoint_has_the_channels_that_it_was_given_and_no_others(saver: Ve
 
 def test_threads_of_this_process_that_write_one_thread_are_not_mixed(saver: VersionedSaver):
     def write(name: str) -> None:
-        at = config()
-        for number in range(12):
-            at = put(saver, at, {"by": name, "steps": list(range(number + 1))})
-            saver.put_writes(at, [("by", name)], name)
+        put_steps(saver, name, 12)
 
-    writers = [threading.Thread(target=write, args=(name,)) for name in "abc"]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
-    check_writers(saver, "abc", 12)
-
-
-def check_writers(saver: VersionedSaver, names: Any, count: int) -> None:
-    """Each writer's checkpoints are there, and each has its own before it, and no other's."""
-    found = list(saver.list(config()))
-    assert len(found) == len(names) * count
-    by_id = {each.checkpoint["id"]: each for each in found}
-    assert list(by_id) == sorted(by_id, reverse=True)
-    for name in names:
-        own = [each for each in found if each.checkpoint["channel_values"]["by"] == name]
-        assert [len(each.checkpoint["channel_values"]["steps"]) for each in own] == list(range(count, 0, -1))
-        for each, before in zip(own, [*own[1:], None], strict=True):
-            assert each.pending_writes == [(name, "by", name)]
-            assert each.parent_config == (None if before is None else before.config)
+    with ThreadPoolExecutor(3) as writers:
+        list(writers.map(write, "abc"))
+    check_steps(saver, dict.fromkeys("abc", 12))
 
 
 # Requests

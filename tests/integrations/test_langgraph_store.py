@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -322,11 +322,8 @@ def test_two_writers_lose_nothing_and_one_item_is_never_a_mixture(tmp_path: Path
                 store.put(("own", name), str(number), {"n": number})
                 store.put(("shared",), "item", {"by": name, name: number})
 
-    writers = [threading.Thread(target=write, args=(name,)) for name in "ab"]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
+    with ThreadPoolExecutor(2) as writers:
+        list(writers.map(write, "ab"))
     with VersionedStore(tmp_path / "store") as store:
         assert len(store.search(("own",), limit=99)) == 30
         item = store.get(("shared",), "item")

@@ -134,21 +134,6 @@ async def test_any_id_is_a_session_of_its_own(session_id):
         assert session.branch(session_id, "main") == other.branch(session_id)
 
 
-async def test_a_path_is_opened_and_closed(tmp_path):
-    with VersionedSession(tmp_path / "store", "s") as session:
-        await session.add_items(TALK)
-    with pytest.raises(StateError):
-        await session.get_items()
-    with VersionedSession(tmp_path / "store", "s") as session:
-        assert await session.get_items() == TALK
-
-
-async def test_a_store_that_was_handed_in_stays_open():
-    store = Memory()
-    VersionedSession(store, "s").close()
-    await VersionedSession(store, "s").add_items(TALK)
-
-
 # History
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -106,11 +106,8 @@ def test_many_threads_record_at_once_and_nothing_is_lost() -> None:
         for step in range(20):
             logs[number].record(Round("c", "execute_tool", tool={"name": f"{number}-{step}"}))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(work, range(3)))
     names = [each["name"] for each in kept(logs[0], "c")["tools"]]
     assert sorted(names) == sorted(f"{number}-{step}" for number in range(3) for step in range(20))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SNAPSHOTS = Path(__file__).parents[1] / "cli" / "snapshots"
 
@@ -21,6 +23,11 @@ class Result:
     stdout: str
     stderr: str
     code: int
+
+    @property
+    def objects(self) -> list[Any]:
+        """The values of a line of JSON each that were printed."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
 
     def shown(self, command: str) -> str:
         """Return all of it as one text, for a snapshot."""

@@ -43,9 +43,9 @@ def heads(path: Path) -> dict[str, str]:
         return {name: head.id for refs in (repository.branches, repository.tags) for name, head in refs.items()}
 
 
-def state_of(path: Path, rev: str = "main") -> dict[str, Any]:
+def state_of(path: Path, rev: str = "main", *, describe: bool = False) -> dict[str, Any]:
     with Repository(Disk(path, read_only=True), pickle="refuse") as repository:
-        return repository.snapshot(rev).copy()
+        return repository.snapshot(rev, describe=describe).copy()
 
 
 def head_of(path: Path, rev: str = "main") -> Commit:

@@ -6,13 +6,17 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from click.testing import CliRunner
 
@@ -37,6 +41,26 @@ def environment(**more: str) -> dict[str, str]:
 def run(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[bytes]:
     """Run the program with pipes."""
     return subprocess.run([*COMMAND, *args], cwd=cwd, env=environment(**more), capture_output=True, timeout=60)
+
+
+@contextmanager
+def until_ctrl_c(*args: str, cwd: Path) -> Iterator[tuple[IO[str], IO[str]]]:
+    """Run a command that has no end beside a block, which reads its output and its messages, and end it by Ctrl-C.
+
+    It must end as such a command does: with nothing more to say.
+    """
+    with subprocess.Popen(
+        [*COMMAND, *args], cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            yield process.stdout, process.stderr
+            process.send_signal(signal.SIGINT)
+            printed, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, printed, told.strip()) == (130, "", "")
 
 
 @dataclass
