@@ -170,19 +170,16 @@ class Lease:
 
     def begin(self) -> bool:
         """Begin the call on its background thread. Returns False if it was dropped."""
-        return self._claim()
-
-    def drop(self) -> None:
-        """Keep a call from beginning. A call that has begun continues."""
-        if self._claim():
-            self.end()
-
-    def _claim(self) -> bool:
         try:
             self._chance.pop()
         except IndexError:
             return False
         return True
+
+    def drop(self) -> None:
+        """Keep a call from beginning. A call that has begun continues."""
+        if self.begin():
+            self.end()
 
     def wait(self) -> None:
         self._gate.wait_for(self)

@@ -128,11 +128,7 @@ class BranchHandle:
 
     def commit_of(self, ref: Ref) -> Commit:
         """Return the head of a ref, or the empty root commit if it has none."""
-        return (
-            self.repository.database.commits.read(ROOT_ADDRESS)
-            if ref.head is None
-            else self.repository.database.commits.read(ref.head)
-        )
+        return self.repository.database.commits.read(head_address(ref))
 
     def read_ref(self) -> Ref:
         """Read the record of the branch from the store."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from versioned_state.arguments import check_text
@@ -47,7 +47,6 @@ from versioned_state.values.trees.tree import Tree, same
 
 if TYPE_CHECKING:
     from versioned_state.repository.names.tags import CommitTag
-    from versioned_state.repository.refs.notes import CommitNote
     from versioned_state.repository.refs.reflog import Position
 
 _UNDO, _REDO = "undo", "redo"
@@ -73,20 +72,12 @@ class Description:
 
 def commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving) -> Commit:
     """Commit the changes since the head. Returns the new head. See ``Versioned.commit``."""
-    if options.note is not None:
-        return _commit_noted(handle, options, options.note, resolving)
-    if options.tag is not None:
-        return _commit_tagged(handle, options, options.tag, resolving)
-    return _commit(handle, options, resolving, landed=handle.resolve_doubt())
-
-
-def _commit_noted(handle: BranchHandle, options: CommitOptions, note: CommitNote, resolving: Resolving) -> Commit:
-    """Commit the changes, with a note in the same batch. Without changes, the head gets the note."""
     if options.tag is not None:
         commit = _commit_tagged(handle, options, options.tag, resolving)
     else:
         commit = _commit(handle, options, resolving, landed=handle.resolve_doubt())
-    if note.commit != commit.address:
+    note = options.note
+    if note is not None and note.commit != commit.address:  # there was no change to commit, so the head gets the note
         handle.repository.notes.update(commit, note.values)
     return commit
 
@@ -273,10 +264,10 @@ def _write_on(
 
     Returns the commit of the migration if nothing else has changed.
     """
-    before = parent if handle.migrator is None else handle.migrated(parent, staged)
+    before = handle.migrated(parent, staged)
     if before is not parent and same(tree, before.tree) and not allow_empty:
         return before
-    *firsts, last = _settled(handle, staged, handle.root_of(parent), tree) if handle.hooks.all else (tree,)
+    *firsts, last = _settled(handle, staged, handle.root_of(parent), tree)
     write_commit = partial(handle.repository.database.write_commit, staging=staged.staging, author=description.author)
     for first in firsts:
         before = write_commit(first, (before,), message=f"{description.message} (in full)")
@@ -290,11 +281,7 @@ def _settled(handle: BranchHandle, staged: Staged, before: Tree, after: Tree) ->
 
     ``before`` is the root of the first parent.
     """
-    return (
-        handle.hooks.settle(Nodes(staged.staging, staging=staged.staging), before, after)
-        if handle.hooks.all
-        else (after,)
-    )
+    return handle.hooks.settle(Nodes(staged.staging, staging=staged.staging), before, after)
 
 
 def _with_skipped(staged: Staged, commit: Commit) -> Commit:
@@ -526,12 +513,7 @@ def _undone(handle: BranchHandle) -> tuple[int, Iterator[Position]]:
         undone += int(count) if word == _UNDO else -int(count)
     else:
         return undone, iter(())
-
-    def rest() -> Iterator[Position]:
-        yield position
-        yield from positions
-
-    return undone, rest()
+    return undone, chain((position,), positions)
 
 
 def commits_of(handle: BranchHandle, rev: str | Commit | Sequence[str | Commit], resolve: Any) -> list[Commit]:

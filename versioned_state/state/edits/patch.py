@@ -104,26 +104,23 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
             del container[key]
         else:
             container[key] = entry.new
-    if branch.below or any(map(_is_aside, branch.entries)):
-        held = container[key]
-        value = _apply_below(held, branch, same, misfits)
-        if value is not held:
-            container[key] = value
+    _apply_below(container, key, branch, same, misfits)
 
 
-def _apply_below(held: Any, branch: _Branch, same: Same, misfits: list[str]) -> Any:
-    """Apply the entries below a value, then those about the value itself.
-
-    Returns the value, or the value that replaces it.
-    """
+def _apply_below(container: Any, key: Any, branch: _Branch, same: Same, misfits: list[str]) -> None:
+    """Apply the entries below the value of a key or at an index, then those about something beside its parts."""
+    if not branch.below and not any(map(_is_aside, branch.entries)):
+        return  # there may be no value any more
+    held = value = container[key]
     if branch.below:
-        held = _apply(held, branch, same, misfits)
+        value = _apply(value, branch, same, misfits)
     for entry in branch.entries:
         if entry.reordered:
-            held = _reorder(held, entry.new, same)
+            value = _reorder(value, entry.new, same)
         elif entry.given:
-            held = _given(held, entry.new)
-    return held
+            value = _given(value, entry.new)
+    if value is not held:
+        container[key] = value
 
 
 def _is_aside(entry: PatchEntry) -> bool:
@@ -189,11 +186,7 @@ def _apply_to_list(live: list[Any], tree: _Branch, same: Same, misfits: list[str
                     if index >= len(live) or not same(live[index], entry.old):
                         raise _MisfitError
                     live[index] = entry.new
-            if branch.below or any(map(_is_aside, branch.entries)):
-                held = live[index]
-                value = _apply_below(held, branch, same, misfits)
-                if value is not held:
-                    live[index] = value
+            _apply_below(live, index, branch, same, misfits)
         except (_MisfitError, IndexError, TypeError):
             misfits += branch.paths()
 

@@ -71,17 +71,15 @@ def _change(container: Any, steps: tuple[Step, ...], change: Callable[[Any], Non
     """
     if not isinstance(container, State) and (layout_of(type(container)) is not None or type(container) is Tagged):
         return edited(container, lambda data: _change(data, steps, change, path))
-    if not steps:
-        if not (isinstance(container, State) or type(container) in (dict, list)):
-            raise _cannot(path, container)
-        change(container)
-        return container
-    held = step_into(container, steps[0])
-    value = _change(held, steps[1:], change, path)
-    if value is not held:
-        if not (isinstance(container, State) or type(container) in (dict, list)):
-            raise _cannot(path, container)
-        _put(container, step=steps[0], value=value, path=path)
+    if steps:
+        held = step_into(container, steps[0])
+        value = _change(held, steps[1:], change, path)
+        if value is held:
+            return container
+        change = partial(_put, step=steps[0], value=value, path=path)
+    if not (isinstance(container, State) or type(container) in (dict, list)):
+        raise _cannot(path, container)
+    change(container)
     return container
 
 

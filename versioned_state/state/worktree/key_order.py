@@ -72,18 +72,22 @@ class KeyOrder(Generic[K]):
         return keys[at] if at >= 0 and keys[at] >= start else None
 
 
-class OrderedKeySet(set[bytes]):
-    """A set of root keys with their ``order``. Change it only by ``add`` and ``discard``."""
+class _Ordered(Container[bytes]):
+    """A set or dict of root keys, with their order."""
 
     _order: KeyOrder[bytes] | None = None
 
     @property
     def order(self) -> KeyOrder[bytes]:
-        """The order, made at the first use: it refers to the set, and most handles never add a key."""
+        """The order, made at the first use: it refers to the set or dict, and most handles never add a key."""
         order = self._order
         if order is None:
             order = self._order = KeyOrder(self)
         return order
+
+
+class OrderedKeySet(set[bytes], _Ordered):
+    """A set of root keys with their ``order``. Change it only by ``add`` and ``discard``."""
 
     def add(self, key: bytes) -> None:
         self.order.touch(key)
@@ -97,18 +101,8 @@ class OrderedKeySet(set[bytes]):
                 self.order.clear()
 
 
-class OrderedKeyDict(dict[bytes, V]):
+class OrderedKeyDict(dict[bytes, V], _Ordered):
     """A dict by root key with the ``order`` of its keys. Change it only by assignment, ``del`` and ``pop``."""
-
-    _order: KeyOrder[bytes] | None = None
-
-    @property
-    def order(self) -> KeyOrder[bytes]:
-        """The order, made at the first use, as in ``OrderedKeySet``."""
-        order = self._order
-        if order is None:
-            order = self._order = KeyOrder(self)
-        return order
 
     def __setitem__(self, key: bytes, value: V) -> None:
         self.order.touch(key)
