@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import committed
 from versioned_state import (
     ActionEvent,
     Cache,
@@ -187,9 +188,8 @@ def test_every_object_that_was_returned_is_watched_and_so_is_the_one_that_was_se
 
 
 def test_an_equal_value_that_is_set_again_makes_no_commit():
-    state = Versioned()
-    state["prefs"] = {"a": [1, 2], "b": {3, 4}}
-    head = state.commit()
+    state = committed(prefs={"a": [1, 2], "b": {3, 4}})
+    head = state.head
     state["prefs"] = {"a": [1, 2], "b": {4, 3}}
     assert state.commit() == head
 
@@ -217,9 +217,7 @@ def test_a_set_makes_no_commit_in_a_process_with_another_order_of_hashes(tmp_pat
 
 
 def test_a_removal_alone_is_committed_and_a_removed_key_stays_away():
-    state = Versioned()
-    state["a"], state["b"] = [1], 1
-    state.commit()
+    state = committed(a=[1], b=1)
     del state["b"]
     assert state.commit().height == 2
     assert "b" not in state.checkout("HEAD")
@@ -235,9 +233,8 @@ def test_a_removal_alone_is_committed_and_a_removed_key_stays_away():
 
 
 def test_a_value_that_cannot_be_stored_is_an_error_and_not_dropped():
-    state = Versioned()
-    state["prefs"] = {"n": 1}
-    head = state.commit()
+    state = committed(prefs={"n": 1})
+    head = state.head
     state["prefs"]["lock"] = threading.Lock()
     state["other"] = 2
     with pytest.raises(UnserializableValueError) as raised:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import committed
 from tests.support.stores import MinimalStore, OneCondition
 from versioned_state import (
     Happened,
@@ -193,9 +194,7 @@ def test_no_move_of_the_history_forgets_an_effect(till):
 
 def test_its_record_carries_nothing_of_what_is_staged(till):
     store = Memory()
-    state = Versioned(store)
-    state["n"] = 1
-    state.commit()
+    state = committed(store, n=1)
     state["secret"] = "s" * 50
     head, objects = state.head, set(store.keys("o/"))
     effect("pay", till.pay, "Rome", state=state)
@@ -659,9 +658,7 @@ def test_a_running_effect_is_not_forgotten(till):
 
 def test_a_read_only_store_gives_results_and_begins_nothing(till):
     store = Memory()
-    state = Versioned(store)
-    state["n"] = 1
-    state.commit()
+    state = committed(store, n=1)
     effect("pay", till.pay, "Rome", state=state)
     in_doubt(state, "doubt")
     reader = Versioned(ReadOnly(store))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import committed
 from versioned_state import Disk, Memory, Versioned, effect, effects, roll_back_effects, settle_effect, task
 from versioned_state.agents import effects as effects_module
 from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
@@ -132,9 +133,7 @@ def test_a_rollback_that_fails_is_in_doubt_and_is_not_repeated_by_itself() -> No
 
 
 def test_effects_without_a_function_stay_and_one_in_doubt_is_refused() -> None:
-    state = Versioned(Memory())
-    state["n"] = 1
-    state.commit()
+    state = committed(Memory(), n=1)
     trip("Rome", state=state, on_rollback=None)
     with pytest.raises(ZeroDivisionError):
         effect("pay", fails, {}, state=state, on_rollback=refund)

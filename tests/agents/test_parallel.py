@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import committed
 from versioned_state import Disk, Live, Memory, Migrations, Repository, Versioned, current_state, events, parallel, task
 from versioned_state.agents.events.classes import TaskStartEvent
 from versioned_state.errors import InvalidArgumentError, MergeConflictError, SchemaError, UncommittedChangesError
@@ -33,10 +34,7 @@ def note(name: str, value: Any) -> Any:
 
 
 def open_state(store: Any = None) -> Versioned:
-    state = Versioned(store)
-    state["trips"] = []
-    state.commit()
-    return state
+    return committed(store, trips=[])
 
 
 def test_calls_run_side_by_side_and_are_merged():
@@ -221,8 +219,6 @@ def test_what_calls_append_is_in_the_order_of_the_calls_whichever_ends_first():
         current_state()["log"].append(number)
         ended[number].set()
 
-    state = Versioned()
-    state["log"] = ["begin"]
-    state.commit()
+    state = committed(log=["begin"])
     parallel(state, [partial(tell, number) for number in range(4)], policies={"log": "append"})
     assert state["log"] == ["begin", 0, 1, 2, 3]

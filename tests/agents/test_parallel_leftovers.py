@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import committed
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.outage import Outage
 from tests.support.processes import start
@@ -41,10 +42,7 @@ async def meet(name: str) -> None:
 
 
 def made(store: Any = None) -> Versioned:
-    state = Versioned(Memory() if store is None else store)
-    state["n"] = 0
-    state.commit()
-    return state
+    return committed(Memory() if store is None else store, n=0)
 
 
 def in_threads(state: Versioned) -> None:

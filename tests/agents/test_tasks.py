@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import versioned_state
+from tests.support.handles import committed
 from versioned_state import (
     Disk,
     Live,
@@ -176,9 +177,7 @@ def test_wrong_arguments_raise_as_the_function_would(arguments: Any):
 
 
 def test_what_is_not_a_state_is_refused():
-    state = Versioned()
-    state["a"] = 1
-    state.commit()
+    state = committed(a=1)
     with pytest.raises(InvalidArgumentError, match="not dict"):
         book("Rome", state={})  # type: ignore[call-overload]
     with pytest.raises(InvalidArgumentError, match="not Memory") as refused:
@@ -465,9 +464,7 @@ def test_a_call_within_a_transaction_and_calls_that_move_the_state_are_refused()
         state["x"] = 1
         call(state)
 
-    state = Versioned()
-    state["a"] = 1
-    state.commit()
+    state = committed(a=1)
     with state.transaction(), pytest.raises(TransactionError, match="a task within a transaction"):
         book("Rome", state=state)
     calls: list[Callable[[Any], Any]] = [

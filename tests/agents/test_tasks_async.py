@@ -14,6 +14,7 @@ import pytest
 import versioned_state
 from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.event_loop import times_out_after
+from tests.support.handles import committed
 from tests.support.watched_stores import Watched
 from versioned_state import Live, Memory, Versioned, checkpoint, current_state, emit, events, task
 from versioned_state.agents.events.classes import ActionEvent, TaskStartEvent
@@ -55,9 +56,7 @@ async def test_the_store_is_asked_off_the_event_loop():
     here = threading.get_ident()
     for k in itertools.count(1):
         store = ActsBeforeCall(Memory(), lambda: threads.add(threading.get_ident()))
-        state = Versioned(store)
-        state["steps"] = []
-        state.commit()
+        state = committed(store, steps=[])
         store.arm(k)
         await walk(1, state=state)
         with pytest.raises(ZeroDivisionError):
@@ -507,9 +506,7 @@ CHANGES: dict[str, Callable[[Versioned], object]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_between_two_steps_the_handle_refuses_what_the_call_would_undo(name: str, *, slow: bool):
     change = CHANGES[name]
-    state = Versioned()
-    state.update(n=0, list=[0, 1])
-    state.commit()
+    state = committed(n=0, list=[0, 1])
     state.update(list=[3, 2, 1])
     state.commit()
     state["again"] = 1
@@ -537,9 +534,7 @@ def test_between_two_steps_the_handle_refuses_what_the_call_would_undo(name: str
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("slow", [False, True])
 def test_between_two_steps_of_a_call_on_a_namespace_other_keys_may_change(*, slow: bool):
-    state = Versioned()
-    state["n"] = 0
-    state.commit()
+    state = committed(n=0)
     for close_early in (True, False):
         end, close = paused(state.namespace("inner"), slow=slow)
         state["n"] = state["n"] + 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.handles import cold
+from tests.support.handles import cold, committed
 from versioned_state import Live, Memory, Versioned, current_state, task, view
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.storage import Counting
@@ -80,9 +80,7 @@ def test_the_text_fits_the_budget_and_says_what_it_leaves_out(focus: Any, budget
 
 
 def test_a_long_list_shows_its_newest_elements_whether_loaded_or_not():
-    state = Versioned()
-    state["log"] = [f"entry {n}" for n in range(10_000)]
-    state.commit()
+    state = committed(log=[f"entry {n}" for n in range(10_000)])
     other = Versioned(state.repository)
     for each in (state, other, state.checkout("HEAD")):
         text = view(each, budget=1000).splitlines()[1]
@@ -97,9 +95,7 @@ def test_a_view_of_a_large_list_reads_what_it_shows():
     reads = []
     for count in (1_000, 20_000):
         store = Counting(Memory())
-        state = Versioned(store)
-        state["log"] = [f"entry {n} " + "x" * 50 for n in range(count)]
-        state.commit()
+        state = committed(store, log=[f"entry {n} " + "x" * 50 for n in range(count)])
         state = Versioned(cold(store))
         store.reset()
         view(state)

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from benchmarks import data
 from tests.support.damage import flipped
 from tests.support.exact import exact
-from tests.support.handles import cold
+from tests.support.handles import cold, committed
 from tests.support.worlds import reached
 from versioned_state import Commit, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, InvalidPathError, UnknownPathError
@@ -313,9 +313,7 @@ def test_a_history_that_is_ended_goes_on_where_it_was_ended(seed):
 
 def test_the_preview_of_a_part_reads_what_it_shows():
     store = Counting(Memory())
-    state = Versioned(store)
-    state["list"], state["text"] = [{"n": n, "text": "x" * 50} for n in range(20_000)], "one\n'two'"
-    state.commit()
+    state = committed(store, list=[{"n": n, "text": "x" * 50} for n in range(20_000)], text="one\n'two'")
     (part,) = [part for part in cold(store).blame() if str(part.path) == "list"]
     store.reset()
     assert part.preview(width=60).startswith("[{'n': 0, 'text': 'xxxx")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import committed
 from tests.support.processes import fork, join
 from versioned_state import Disk, Memory, Migrations, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, PickleRefusedError, StoreClosedError
@@ -29,9 +30,7 @@ MESSAGES = [{"role": "user", "content": f"{n} " * 50} for n in range(300)]
 
 
 def filled(store: KVStore) -> Versioned:
-    state = Versioned(store)
-    state["messages"] = deepcopy(MESSAGES)
-    state.commit()
+    state = committed(store, messages=deepcopy(MESSAGES))
     assert Versioned(store)["messages"] == MESSAGES
     return state
 
@@ -88,9 +87,7 @@ class Opaque:
 
 def test_values_are_decoded_anew_for_each_handle(tmp_path):
     store = Disk(tmp_path)
-    state = Versioned(store)
-    state["objects"] = [Opaque(), *deepcopy(MESSAGES)]
-    state.commit()
+    committed(store, objects=[Opaque(), *deepcopy(MESSAGES)])
     first, second = Versioned(store), Versioned(store)
     assert type(first["objects"][0]) is Opaque
     with pytest.raises(PickleRefusedError):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.handles import committed
 from tests.support.processes import run
 from versioned_state import Diff, Disk, Memory, Repository, Versioned
 from versioned_state.repository.views.change import Change, ChangeRun
@@ -20,9 +21,8 @@ def changed(old: Any, new: Any) -> Change:
 
 
 def diff_of(old: Any, new: Any, store: Any = None) -> Diff:
-    state = Versioned(store if store is not None else Memory())
-    state["value"] = old
-    first = state.commit()
+    state = committed(store if store is not None else Memory(), value=old)
+    first = state.head
     state["value"] = new
     return state.repository.diff(first, state.commit())
 
@@ -159,11 +159,10 @@ def test_printing_a_diff_of_a_large_text_takes_little_memory(how, tmp_path):
 
 
 def test_folded_runs():
-    state = Versioned()
-    state["messages"] = [{"role": "user", "content": f"message {number}"} for number in range(10_001)]
-    state["users"] = {}
-    state["few"] = [1, 2, 3]
-    first = state.commit()
+    state = committed(
+        messages=[{"role": "user", "content": f"message {number}"} for number in range(10_001)], users={}, few=[1, 2, 3]
+    )
+    first = state.head
     del state["messages"][:]
     state["users"] = {f"user {number:03}": {"id": number} for number in range(30)}
     state["few"] = []
@@ -193,9 +192,8 @@ def test_folded_runs():
 
 
 def test_runs_do_not_span_a_gap_or_another_kind():
-    state = Versioned()
-    state["l"] = list(range(100))
-    first = state.commit()
+    state = committed(l=list(range(100)))
+    first = state.head
     state["l"] = [value if value in (20, 60) else -value for value in range(100)]
     state["l"] += range(200, 215)
     folded = state.repository.diff(first, state.commit()).folded()
@@ -208,10 +206,8 @@ def test_runs_do_not_span_a_gap_or_another_kind():
 
 
 def test_under_is_a_diff():
-    state = Versioned()
-    state["a"] = {"b": [1, 2], "c": "x" * 5000}
-    state["d"] = 1
-    first = state.commit()
+    state = committed(a={"b": [1, 2], "c": "x" * 5000}, d=1)
+    first = state.head
     state["a"]["b"].append(3)
     state["d"] = 2
     diff = state.repository.diff(first, state.commit())
@@ -236,9 +232,8 @@ def test_a_long_list_in_another_order_is_one_change():
     """To align a million elements takes ten seconds and a gigabyte, and a million changes tell nobody anything."""
     count = 110_000
     repository = Repository()
-    state = Versioned(repository)
-    state["list"] = list(range(count))
-    first = state.commit()
+    state = committed(repository, list=list(range(count)))
+    first = state.head
     state["list"] = list(range(count))[::-1]
     diff = repository.diff(first, state.commit())
     (change,) = diff

@@ -18,6 +18,7 @@ from tests.support.canonical_form import (
     with_doubled_elements,
 )
 from tests.support.crafted_stores import HOSTILE, craft
+from tests.support.handles import committed
 from tests.support.small_nodes import small_nodes
 from versioned_state import Commit, Disk, KVStore, Memory, Repository, Versioned, emit, events, task
 from versioned_state.errors import CorruptObjectError
@@ -88,9 +89,8 @@ def test_a_store_with_leaves_of_another_size_is_read_and_changed_correctly(tmp_p
 @pytest.mark.usefixtures("earlier_leaves")
 def test_a_list_with_elements_that_were_stored_twice():
     store = Memory()
-    state = Versioned(store)
-    state["agent"] = {"memory": {"messages": [message(number) for number in range(LONG)]}}
-    clean = state.commit()
+    state = committed(store, agent={"memory": {"messages": [message(number) for number in range(LONG)]}})
+    clean = state.head
     assert state.repository.fsck().ok
     with keeping_replaced_nodes():
         state["agent"]["memory"]["messages"].append(message(LONG))

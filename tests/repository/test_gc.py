@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.garbage import MINUTE_US, NOW, assert_whole, contents, prepare
+from tests.support.handles import committed
 from tests.support.stores import MinimalStore
 from tests.support.strategies import make_large
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
@@ -105,9 +106,7 @@ class Blind(Counting):
 @pytest.mark.parametrize("kind", [Counting, Blind], ids=["sizes known", "sizes not known"])
 def test_garbage_is_not_read(kind):
     store = Memory()
-    state = Versioned(store)
-    state["kept"] = "value"
-    state.commit()
+    state = committed(store, kept="value")
     repository = Repository(store)
     repository.gc(expire=NOW)
     counting = kind(store)

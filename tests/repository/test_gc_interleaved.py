@@ -10,7 +10,7 @@ import pytest
 from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.exact import exact
 from tests.support.garbage import NOW, append, assert_whole, contents, prepare, recommit
-from tests.support.handles import insist
+from tests.support.handles import committed, insist
 from tests.support.strategies import make_large
 from versioned_state import Cache, Commit, KVStore, Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError, MissingObjectError
@@ -133,9 +133,7 @@ def test_a_handle_whose_history_was_cut_and_collected(cached):
     handle = Versioned(Cache(store) if cached else store)
     handle["large"].append("ours")
     contents(handle.repository.store)
-    other = Versioned(store)
-    other["large"] = "something else"
-    other.commit()
+    other = committed(store, large="something else")
     prune(other.repository.database, keep_last=1, expire=NOW)
     Repository(store).gc(expire=NOW)
     with pytest.raises(MergeConflictError) if cached else pytest.raises((MergeConflictError, BranchMovedError)):

@@ -12,6 +12,7 @@ from itertools import islice
 
 import pytest
 
+from tests.support.handles import committed
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.repository.history.signing import Signer
 from versioned_state.storage import Counting, KVStore
@@ -169,9 +170,7 @@ def test_the_log_of_a_path_reads_no_further_than_what_is_taken():
 def test_a_gc_of_what_is_garbage_costs_what_is_kept():
     """Deleting needs the keys of garbage, and not its bytes."""
     store = Memory()
-    state = Versioned(store)
-    state["kept"] = 1
-    state.commit()
+    state = committed(store, kept=1)
     reads = []
     for count in (200, 800):
         state["dropped"] = [{"number": number, "text": "x" * 100} for number in range(count)]

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from tests.support.handles import committed
 from tests.support.histories import make_graph
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.repository import caches
@@ -122,9 +123,7 @@ def test_a_deleted_branch_comes_back_after_a_gc_at_the_cost_of_its_own_commits(m
 
     def read(rounds: int) -> int:
         store = Memory()
-        state = Versioned(store)
-        state["start"] = 0
-        state.commit()
+        state = committed(store, start=0)
         side = state.fork("side")
         for n in range(rounds):
             for handle in (state, side):

@@ -11,6 +11,7 @@ import msgpack
 import pytest
 
 from tests.support.crafted_stores import CALLS, HOSTILE, Put, craft, craft_in, leaf, one, tree
+from tests.support.handles import committed
 from tests.support.processes import run
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError, UnmergedBranchError
@@ -60,10 +61,7 @@ def test_all_calls_together_stay_within_500_megabytes():
 
 def test_a_list_that_repeats_itself_is_searched_once():
     """An honest one: ten million zeros are a few nodes."""
-    state = Versioned()
-    state["zeros"] = ["x"] * 300_000
-    state["same"] = {"again": ["x"] * 300_000}
-    state.commit()
+    state = committed(zeros=["x"] * 300_000, same={"again": ["x"] * 300_000})
     counting = Counting(state.repository.store)
     repository = Repository(counting)
     assert list(repository.grep("zzz")) == []
@@ -180,9 +178,7 @@ def test_values_of_many_types_are_no_findings():
 )
 def test_a_value_that_does_not_decode_is_corrupt_to_blame_and_can_be_replaced(cell):
     store = craft(lambda _put: one(cell))
-    state = Versioned(store)
-    state["a"] = 1
-    state.commit()
+    state = committed(store, a=1)
     assert state["a"] == 1
     with pytest.raises(CorruptObjectError):
         Repository(store).blame("a")

@@ -22,7 +22,8 @@ import pytest
 from hypothesis import given
 
 from tests.support import strategies, typed_classes
-from versioned_state import StateError, Tagged, Versioned
+from tests.support.handles import committed
+from versioned_state import StateError, Tagged
 from versioned_state.cli.render.output import to_json
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.views.json_form import from_json, json_value, literal, plain_value
@@ -204,9 +205,7 @@ def test_fields_that_no_time_has_are_shown_as_they_are():
 
 
 def test_a_patch_takes_forms_too():
-    state = Versioned()
-    state["job"] = Job(Status.OPEN, Decimal("2.5"))
-    state.commit()
+    state = committed(job=Job(Status.OPEN, Decimal("2.5")))
     form = json_value(Decimal("2.5"))
     state.apply([{"path": "job.price", "kind": "changed", "old": form, "new": {"$Decimal": "3"}}])
     assert state["job"] == Job(Status.OPEN, Decimal(3))

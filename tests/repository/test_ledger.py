@@ -14,6 +14,7 @@ import pytest
 from blake3 import blake3
 
 from tests.support import store_openers
+from tests.support.handles import committed
 from tests.support.personal_data import SECRET, agent, holds
 from tests.support.stores import MinimalStore
 from versioned_state import (
@@ -246,9 +247,7 @@ def test_a_result_that_no_writer_writes_is_refused(part):
 def test_a_reference_in_a_result_is_damage():
     """Nothing that gc could delete belongs to a result."""
     store = Memory()
-    state = Versioned(store)
-    state["list"] = ["x" * 100] * 1000
-    state.commit()
+    state = committed(store, list=["x" * 100] * 1000)
     cell = state.repository.snapshot("HEAD").cell_at("list")
     assert cell is not None
     key = effect_key("pay")

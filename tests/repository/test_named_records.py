@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.support.handles import committed
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import (
     CorruptObjectError,
@@ -329,9 +330,7 @@ def test_purge_finds_mentions_and_replaces_words(repository):
 
 
 def test_a_fork_and_an_undo_leave_them_alone(repository):
-    state = Versioned(repository)
-    state["n"] = 1
-    state.commit()
+    state = committed(repository, n=1)
     repository.records["main/1"] = {"n": 1}
     state.fork("fork")
     state["n"] = 2

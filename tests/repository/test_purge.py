@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import committed
 from tests.support.histories import Clock
 from tests.support.personal_data import SECRET, agent, holds
 from versioned_state import Memory, Repository, Versioned
@@ -180,9 +181,7 @@ def test_the_name_of_the_tag_that_a_commit_was_made_with(is_left):
 def test_the_name_of_a_branch_that_is_gone_is_not_kept_by_others():
     store = Memory()
     repository = Repository(store, clock=Clock())
-    state = Versioned(repository)
-    state["x"] = 1
-    state.commit()
+    committed(repository, x=1)
     repository.branches.create("Alice", "main")
     repository.branches.create("Bob", "main")
     repository.branches.create("Alice-2", "Bob")
@@ -204,9 +203,7 @@ def test_a_ref_that_is_named_so_is_pointed_out():
 @pytest.mark.parametrize("gone", ["delete", "rename"])
 def test_what_is_left_of_a_ref_that_was_named_so_is_pointed_out(gone):
     store = Memory()
-    state = Versioned(store)
-    state["users"] = {"alice": SECRET}
-    state.commit()
+    state = committed(store, users={"alice": SECRET})
     branches = state.repository.branches
     branches.create("try/alice")
     branches.delete("try/alice") if gone == "delete" else branches.rename("try/alice", "try/x")
@@ -216,9 +213,7 @@ def test_what_is_left_of_a_ref_that_was_named_so_is_pointed_out(gone):
 
 
 def test_a_merge_policy_of_the_path_is_pointed_out():
-    state = Versioned()
-    state["users"] = {"alice": {"visits": 1}}
-    state.commit()
+    state = committed(users={"alice": {"visits": 1}})
     state.repository.set_merge_policy("users.alice.visits", "sum")
     assert state.repository.purge("users.alice").mentions == ("merge policy users.alice.visits",)
 
@@ -323,9 +318,7 @@ def test_where_gc_cannot_run_nothing_is_changed():
 
     store = OneCondition()
     repository = Repository(store)
-    state = Versioned(repository)
-    state["alice"] = SECRET
-    state.commit()
+    committed(repository, alice=SECRET)
     before = dict(store.items())
     with pytest.raises(UnsafeStoreError):
         purge(repository.database, "alice")

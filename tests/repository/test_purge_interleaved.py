@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.concurrent_stores import ActsBeforeCall
+from tests.support.handles import committed
 from tests.support.histories import Clock
 from tests.support.personal_data import SECRET, agent, holds, messages, small
 from versioned_state import KVStore, Memory, Repository, Versioned
@@ -60,9 +61,7 @@ def test_a_gc_that_comes_in_between_any_two_calls_takes_nothing_that_is_needed(m
         store, clock = Memory(), Clock()
         small(Repository(store, clock=clock))
         repository = Repository(store, clock=clock)
-        garbage = Versioned(Repository(store, clock=clock))
-        garbage["garbage"] = "x" * 1000
-        garbage.commit()
+        garbage = committed(Repository(store, clock=clock), garbage="x" * 1000)
         garbage.reset("main~1")
         collector = Repository(store, clock=clock)
 

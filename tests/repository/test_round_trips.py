@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from benchmarks import data
+from tests.support.handles import committed
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.repository.history.graph import jump_height
 from versioned_state.storage import Counting
@@ -16,9 +17,7 @@ from versioned_state.storage import Counting
 def store():
     """A state with 1,000 messages of 1 KB and some rounds behind it."""
     store = Memory()
-    state = Versioned(store)
-    state["messages"] = data.sample().messages(992)
-    state.commit()
+    state = committed(store, messages=data.sample().messages(992))
     for start in range(992, 1000, 2):
         state["messages"] += data.sample().messages(2, start=start)
         state.commit()
@@ -119,9 +118,8 @@ def test_heights_of_jumps():
 
 def test_a_diff_of_edits_far_apart_reads_nothing_between_them():
     store = Counting(Memory())
-    state = Versioned(store)
-    state["messages"] = data.sample().messages(10_000)
-    first = state.commit()
+    state = committed(store, messages=data.sample().messages(10_000))
+    first = state.head
     objects = sum(1 for _ in store.keys("o/"))
     state["messages"][5]["new"] = 1
     state["messages"].append("last")

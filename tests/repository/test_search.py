@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.support.exact import exact
+from tests.support.handles import committed
 from versioned_state import Commit, Memory, Repository, Snapshot, Tagged, Versioned, register
 from versioned_state.errors import (
     CorruptObjectError,
@@ -273,9 +274,8 @@ def test_what_only_moves_in_a_large_container_neither_came_nor_went():
 
 def test_a_value_that_only_takes_another_form_has_not_changed():
     """It is inline in a small dict, and an object of its own in a large one."""
-    state = Versioned()
-    state["d"] = {"a": "x" * 300, "t": ("y" * 300, 1)}
-    first = state.commit()
+    state = committed(d={"a": "x" * 300, "t": ("y" * 300, 1)})
+    first = state.head
     state["d"]["more"] = ["z" * 90] * 60
     state["d"]["even"] = {f"key {i}": "z" * 20 for i in range(300)}
     second = state.commit()
@@ -384,9 +384,7 @@ def test_lines_of_a_long_text_are_found_across_its_chunks():
     "text", ["", "\n", "a", "a\n", "a\n\n", "\na", "a\nb", "a\nb\n", "x" * 300_000 + "\n", "y\n" * 100_000]
 )
 def test_a_line_ends_with_its_break_and_none_is_behind_the_last_one(text: str):
-    state = Versioned()
-    state["text"] = text
-    state.commit()
+    state = committed(text=text)
     found = list(state.grep("^", path="text"))
     blamed = state.blame("text")[-3:]
     assert [match.number for match in found] == list(range(1, len(found) + 1))
@@ -429,18 +427,14 @@ def test_grep_within_a_path_and_within_a_namespace():
 
 
 def test_objects_are_not_unpickled_and_not_searched():
-    state = Versioned()
-    state["object"] = re.compile("needle")
-    state["list"] = [re.compile("needle"), "needle"]
-    state.commit()
+    state = committed(object=re.compile("needle"), list=[re.compile("needle"), "needle"])
     assert [str(match.path) for match in state.grep("needle")] == ["list[1]"]
     assert list(state.log(changed="needle")) == [state.head]
 
 
 def test_in_a_namespace_a_change_is_told_by_its_path_and_by_what_it_holds():
-    state = Versioned()
-    state["job"] = 1
-    first = state.commit()
+    state = committed(job=1)
+    first = state.head
     state.namespace("worker")["job"] = "needle"
     second = state.commit()
     state.namespace("worker")["done"] = [1]
@@ -492,9 +486,7 @@ def test_authors_and_messages_are_found_by_regular_expression(told: Versioned):
 
 
 def test_a_commit_without_an_author_has_none_that_could_match():
-    state = Versioned()
-    state["a"] = 1
-    state.commit()
+    state = committed(a=1)
     assert not list(state.log(author=""))
 
 
@@ -554,9 +546,8 @@ def test_where_history_was_cut_what_is_there_counts_as_come_from_there():
 
 
 def test_a_needle_of_both_kinds_is_found_as_either():
-    state = Versioned()
-    state["n"] = 900
-    number = state.commit()
+    state = committed(n=900)
+    number = state.head
     state["n"] = "room 900"
     text = state.commit()
     state["n"] = 901

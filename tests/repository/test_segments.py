@@ -15,6 +15,7 @@ from zstandard import ZstdCompressor
 
 from tests.support.damage import flipped
 from tests.support.garbage import assert_whole
+from tests.support.handles import committed
 from tests.support.segments import assert_forms, in_segments, own_bytes
 from versioned_state import Cache, Disk, KVStore, Memory, Repository, StateError, Versioned
 from versioned_state.errors import CorruptObjectError, MissingObjectError, StorageError
@@ -491,8 +492,6 @@ def test_a_segment_is_of_no_use_by_itself():
     store = planted((address_of(raw), seal(raw)), *((name, seal(part)) for name, part in raw.parts()))
     assert ObjectStore(store).read(address_of(raw)) == b"\x10\x91\xa4abcd"
     assert segments_in(store.get(object_key(address_of(raw))) or b"") == [raw.segments[0][0]]
-    state = Versioned(store := Memory())
-    state["log"] = messages(FIRST)
-    state.commit()
+    committed(store := Memory(), log=messages(FIRST))
     segment = next(iter(all_segments(store)))
     assert ObjectStore(store).read(Address(bytes.fromhex(segment[2:])))[0] == 0x15

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.handles import committed
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import MergeConflictError, MissingObjectError, StateError
 from versioned_state.objects.envelope import IN_SEGMENTS, seal
@@ -226,9 +227,7 @@ def test_a_head_read_before_a_sweep_is_not_known_after_it(how: str, call: str):
     head = seed.commit()
     watched = Between(store, "alice")
     shared = Repository(watched)
-    own = Versioned(shared)
-    own["n"] = 0
-    own.commit()
+    own = committed(shared, n=0)
     assert shared.commit("alice") == head
 
     def between() -> None:

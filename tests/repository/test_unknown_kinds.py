@@ -11,6 +11,7 @@ import msgpack
 import pytest
 
 from tests.support.crafted_stores import craft, one, tree
+from tests.support.handles import committed
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, CorruptRefError, StateError, UnsafeStoreError
 from versioned_state.objects.address import address_of
@@ -34,9 +35,7 @@ NOW = timedelta(0)
 @pytest.fixture
 def repository():
     repository = Repository(Memory())
-    state = Versioned(repository)
-    state.update(k=[1, 2], erase={"a": 1})
-    state.commit()
+    state = committed(repository, k=[1, 2], erase={"a": 1})
     repository.branches.create("side/x", "main")
     for n in range(5):
         state["k"].append("x" * 500 * n)
@@ -169,9 +168,8 @@ def test_an_object_of_an_unknown_kind_that_nothing_leads_to_is_garbage():
 @pytest.mark.parametrize("form", range(4, 256, 63))
 def test_an_envelope_of_an_unknown_form_is_refused(form):
     repository = Repository(Memory())
-    state = Versioned(repository)
-    state["k"] = 1
-    commit = state.commit()
+    state = committed(repository, k=1)
+    commit = state.head
     key = "o/" + commit.id
     stored = repository.store.get(key) or b""
     repository.store.delete(key)
@@ -188,9 +186,7 @@ def test_an_envelope_of_an_unknown_form_is_refused(form):
 
 def test_a_ref_with_more_fields_is_refused_and_kept():
     repository = Repository(Memory())
-    state = Versioned(repository)
-    state["k"] = 1
-    state.commit()
+    state = committed(repository, k=1)
     key = ref_key("branch", "main")
     fields = ["main", bytes.fromhex(state.head.id), 0, None, None, 0, 0, "later"]
     repository.store.set(key, write_record(key, msgpack.packb(fields)))
