@@ -55,17 +55,11 @@ class Backend(KVStore):
     ) -> bool:
         """Do ``KVStore.apply`` for a batch that was checked, while the store is open."""
 
-    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+    def _page(self, prefix: str, after: str | None, limit: int, *, reverse: bool) -> list[str]:
         """Do ``KVStore.page``. A store that keeps its keys in order does better."""
         return KVStore.page(self, prefix, after=after, limit=limit, reverse=reverse)
 
-    def _page_items(
-        self,
-        prefix: str,
-        after: str | None,
-        limit: int,
-        reverse: bool,  # noqa: FBT001 - as it is called
-    ) -> dict[str, bytes | None]:
+    def _page_items(self, prefix: str, after: str | None, limit: int, *, reverse: bool) -> dict[str, bytes | None]:
         """Do ``KVStore.page_items``. A store that gives keys and values in one request does better."""
         return KVStore.page_items(self, prefix, after=after, limit=limit, reverse=reverse)
 
@@ -105,26 +99,18 @@ class Backend(KVStore):
         return self._keys(prefix)
 
     def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
-        check_key(prefix)
-        if after is not None:
-            check_key(after)
-        if self._closed:
-            raise_closed()
+        self._check_page(prefix, after)
         if may_list_objects(prefix):  # a store may keep an odd object among its mutable keys
             return KVStore.page(self, prefix, after=after, limit=limit, reverse=reverse)
-        return self._page(prefix, after, limit, reverse)
+        return self._page(prefix, after, limit, reverse=reverse)
 
     def page_items(
         self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False
     ) -> dict[str, bytes | None]:
-        check_key(prefix)
-        if after is not None:
-            check_key(after)
-        if self._closed:
-            raise_closed()
+        self._check_page(prefix, after)
         if may_list_objects(prefix):
             return KVStore.page_items(self, prefix, after=after, limit=limit, reverse=reverse)
-        return self._page_items(prefix, after, limit, reverse)
+        return self._page_items(prefix, after, limit, reverse=reverse)
 
     def apply(
         self,
@@ -139,6 +125,16 @@ class Backend(KVStore):
         if self._closed:
             raise_closed()
         return self._apply(expected, puts, deletes, added)
+
+    def _check_page(self, prefix: str, after: str | None) -> None:
+        check_key(prefix)
+        if after is not None:
+            check_key(after)
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise_closed()
 
     def close(self) -> None:
         self._closed = True

@@ -5,7 +5,7 @@ Layer: storage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from versioned_state.storage.base import OBJECT_PREFIX, may_list_objects
@@ -28,6 +28,18 @@ def raw_key(key: str) -> bytes | None:
     except ValueError:
         return None
     return raw if raw.hex() == digits else None
+
+
+def split_keys(keys: Iterable[str]) -> tuple[dict[bytes, str], dict[bytes, str]]:
+    """Return the keys by the bytes that stand for them in the table of objects, and those by which they are entries."""
+    objects: dict[bytes, str] = {}
+    entries: dict[bytes, str] = {}
+    for key in keys:
+        if key[:2] == OBJECT_PREFIX and (raw := raw_key(key)) is not None:
+            objects[raw] = key
+        else:
+            entries[key.encode()] = key
+    return objects, entries
 
 
 def text_range(prefix: str) -> ByteRange:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from versioned_state.arguments import count, instance_of, list_of
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, LimitExceededError, SandboxFileError
 from versioned_state.sandbox.enums import SandboxType
-from versioned_state.sandbox.local.opened import is_hidden, open_folder, open_parent, parts_of, read, write
+from versioned_state.sandbox.local.opened import is_hidden, open_folder, parts_of, read, write
 from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, Sandbox
 
 _MAX_DEPTH: Final = 64
@@ -42,15 +42,13 @@ class FilesystemSandbox(Sandbox):
 
     sandbox_type: ClassVar[SandboxType] = SandboxType.FILESYSTEM
     tools: ClassVar[tuple[str, ...]] = (
-        *(
-            "read_file",
-            "read_multiple_files",
-            "write_file",
-            "edit_file",
-            "delete_file",
-            "move_file",
-            "create_directory",
-        ),
+        "read_file",
+        "read_multiple_files",
+        "write_file",
+        "edit_file",
+        "delete_file",
+        "move_file",
+        "create_directory",
         *("list_directory", "directory_tree", "search_files", "get_file_info", "list_allowed_directories"),
     )
 
@@ -141,7 +139,7 @@ class FilesystemSandbox(Sandbox):
     def create_directory(self, path: str) -> None:
         """Make a folder, and those on the way. An existing one stays as it is."""
         with self._errors(path):
-            os.close(self._open(path, create=True))
+            os.close(open_folder(self._folder, parts_of(path), create=True))
 
     def list_directory(self, path: str = ".") -> list[str]:
         """Return the names in a folder, sorted. Those of folders end with ``/``."""
@@ -233,18 +231,15 @@ class FilesystemSandbox(Sandbox):
         if not parts and not folder:
             raise InvalidArgumentError(f"{path!r} is the folder itself")
         with self._errors(path):
-            parent = open_parent(self._folder, parts, create=create)
+            parent = open_folder(self._folder, parts[:-1], create=create)
             try:
                 yield parent, parts[-1] if parts else "."
             finally:
                 os.close(parent)
 
-    def _open(self, path: str, *, create: bool = False) -> int:
-        return open_folder(self._folder, parts_of(path), create=create)
-
     def _entries(self, path: str) -> list[os.DirEntry[str]]:
         with self._errors(path):
-            descriptor = self._open(path)
+            descriptor = open_folder(self._folder, parts_of(path))
             try:
                 with os.scandir(descriptor) as entries:
                     return sorted((each for each in entries if not is_hidden(each.name)), key=lambda each: each.name)

@@ -84,11 +84,6 @@ def open_folder(root: Path, parts: Sequence[str], *, create: bool = False) -> in
     return here
 
 
-def open_parent(root: Path, parts: Sequence[str], *, create: bool = False) -> int:
-    """Return a descriptor of the folder that holds a path. Raises ``OSError``."""
-    return open_folder(root, parts[:-1], create=create)
-
-
 def read(parent: int, name: str, path: str, limit: int) -> bytes:
     """Return the content of a regular file that has one name. Raises ``OSError``."""
     descriptor = os.open(name, _READ, dir_fd=parent)

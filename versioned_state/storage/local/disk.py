@@ -27,9 +27,8 @@ from versioned_state.errors import (
     StoreNotFoundError,
     UnknownOutcomeError,
 )
-from versioned_state.storage.backend import Backend, raise_closed
-from versioned_state.storage.base import OBJECT_PREFIX
-from versioned_state.storage.byte_keys import listed, page_range, raw_key
+from versioned_state.storage.backend import Backend
+from versioned_state.storage.byte_keys import ByteRange, listed, page_range, raw_key, split_keys
 from versioned_state.storage.local import derived, log_sync, mounts, size_limits, sqlite_file
 from versioned_state.storage.local.log_guard import LogGuard
 from versioned_state.storage.local.log_sync import LogSync, OpenLog
@@ -68,22 +67,6 @@ _SIZES = "SELECT key, length(value) FROM {table} WHERE key IN ({marks})"
 
 # Keys in one step of a listing.
 _PAGE = 1000
-_LIST = f"SELECT key FROM {{table}} WHERE key >= :start {{bound}} ORDER BY key LIMIT {_PAGE}"  # noqa: S608 - a constant
-# The first or last entries of a range. The key: whether the range has an end, and whether the last entries are wanted.
-_KEYS, _ITEMS = (
-    {
-        (
-            ends,
-            reverse,
-        ): (
-            f"SELECT {columns} FROM entries WHERE key >= ?{' AND key < ?' * ends} "  # noqa: S608 - constants
-            f"ORDER BY key{' DESC' * reverse} LIMIT ?"
-        )
-        for ends in (False, True)
-        for reverse in (False, True)
-    }
-    for columns in ("key", "key, value")
-)
 
 
 class Disk(Backend):
@@ -257,13 +240,7 @@ class Disk(Backend):
         return None if row is None else self._checked(row[0])
 
     def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
-        objects: dict[bytes, str] = {}
-        entries: dict[bytes, str] = {}
-        for key in keys:
-            if key[:2] == OBJECT_PREFIX and (raw := raw_key(key)) is not None:
-                objects[raw] = key
-            else:
-                entries[key.encode()] = key
+        objects, entries = split_keys(keys)
         if entries and not objects and len(entries) < len(_SOME):
             row = self._read(lambda connection: connection.execute(_SOME[len(entries)], list(entries)).fetchone())
             return {key: self._checked(value) for key, value in zip(keys, row, strict=True) if value is not None}
@@ -283,14 +260,11 @@ class Disk(Backend):
         return self._read(query)
 
     def _sizes(self, keys: tuple[str, ...]) -> dict[str, int]:
-        names: dict[str, dict[bytes, str]] = {"objects": {}, "entries": {}}
-        for key in keys:
-            raw = raw_key(key)
-            names["entries" if raw is None else "objects"][key.encode() if raw is None else raw] = key
+        objects, entries = split_keys(keys)
 
         def query(connection: Connection) -> dict[str, int]:
             found = {}
-            for table, wanted in names.items():
+            for table, wanted in (("objects", objects), ("entries", entries)):
                 for chunk in _chunks(list(wanted)):
                     statement = _SIZES.format(table=table, marks=",".join("?" * len(chunk)))
                     found.update(
@@ -310,44 +284,29 @@ class Disk(Backend):
         return listed(prefix, self._pages, self._text)
 
     def _pages(self, table: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
-        bound = "" if end is None else "AND key < :end"
-        sql = _LIST.format(table=table, bound=bound)
-        bounds = {"start": start, "end": end}
         while True:
-            rows = self._read(lambda connection: connection.execute(sql, bounds).fetchall())
+            rows = self._rows("key", table, (start, end), _PAGE)
             for (raw,) in rows:
                 if type(raw) is not bytes:
                     raise self._damaged(raw)
                 yield raw
             if len(rows) < _PAGE:
                 return
-            bounds["start"] = rows[-1][0] + b"\0"  # the next possible key
+            start = rows[-1][0] + b"\0"  # the next possible key
 
-    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
-        return [self._text(raw) for (raw,) in self._rows(_KEYS, prefix, after, limit, reverse)]
+    def _page(self, prefix: str, after: str | None, limit: int, *, reverse: bool) -> list[str]:
+        rows = self._rows("key", "entries", page_range(prefix, after, reverse=reverse), limit, reverse=reverse)
+        return [self._text(raw) for (raw,) in rows]
 
-    def _page_items(
-        self,
-        prefix: str,
-        after: str | None,
-        limit: int,
-        reverse: bool,  # noqa: FBT001 - as it is called
-    ) -> dict[str, bytes | None]:
-        return {
-            self._text(raw): self._checked(value) for raw, value in self._rows(_ITEMS, prefix, after, limit, reverse)
-        }
+    def _page_items(self, prefix: str, after: str | None, limit: int, *, reverse: bool) -> dict[str, bytes | None]:
+        rows = self._rows("key, value", "entries", page_range(prefix, after, reverse=reverse), limit, reverse=reverse)
+        return {self._text(raw): self._checked(value) for raw, value in rows}
 
-    def _rows(
-        self,
-        queries: Mapping[tuple[bool, bool], str],
-        prefix: str,
-        after: str | None,
-        limit: int,
-        reverse: bool,  # noqa: FBT001 - as it is called
-    ) -> list[Any]:
-        start, end = page_range(prefix, after, reverse=reverse)
+    def _rows(self, columns: str, table: str, span: ByteRange, limit: int, *, reverse: bool = False) -> list[Any]:
+        start, end = span
+        above, order = "" if end is None else "AND key < ?", "DESC" if reverse else ""
+        sql = f"SELECT {columns} FROM {table} WHERE key >= ? {above} ORDER BY key {order} LIMIT ?"  # noqa: S608 - constants
         bounds = (start, limit) if end is None else (start, end, limit)
-        sql = queries[end is not None, reverse]
         return self._read(lambda connection: connection.execute(sql, bounds).fetchall())
 
     def _text(self, raw: bytes) -> str:
@@ -377,7 +336,7 @@ class Disk(Backend):
         expected_keys = [key.encode() for key in expected]
         expected_values = [*expected.values()]
         put_rows = [(key.encode(), value) for key, value in puts.items()]
-        gone, gone_entries = _rows_of(deletes)
+        gone, gone_entries = split_keys(deletes)
 
         def write(connection: Connection) -> bool:
             limit, found = _before(connection, expected_keys)
@@ -391,8 +350,8 @@ class Disk(Backend):
                 if put_rows:
                     connection.executemany(_PUT_ENTRY, put_rows)
                 if deletes:
-                    connection.executemany(_DELETE_OBJECT, gone)
-                    connection.executemany(_DELETE_ENTRY, gone_entries)
+                    connection.executemany(_DELETE_OBJECT, ((raw,) for raw in gone))
+                    connection.executemany(_DELETE_ENTRY, ((raw,) for raw in gone_entries))
             # A batch that adds no page always fits: a limit may be set below the size of the store.
             if limit is not None and size_limits.used_bytes(connection) > max(
                 used, size_limits.allowed_bytes(limit, objects=bool(objects), deletes=bool(deletes))
@@ -493,8 +452,7 @@ class Disk(Backend):
         return result
 
     def _begin_to_write(self) -> None:
-        if self._closed:
-            raise_closed()
+        self._check_open()
         if self._read_only:
             raise ReadOnlyError(f"{self._file} was opened read-only", remains="nothing was written")
         self._repair("nothing was written")
@@ -572,18 +530,6 @@ def _before(connection: Connection, keys: list[bytes]) -> tuple[int | None, list
         return size_limits.parse(stored), found
     rows = [connection.execute(_GET_ENTRY, (key,)).fetchone() for key in keys]
     return size_limits.read(connection), [None if row is None else row[0] for row in rows]
-
-
-def _rows_of(keys: Collection[str]) -> tuple[list[tuple[bytes]], list[tuple[bytes]]]:
-    """Return the keys of objects and those of entries, each as the argument of a statement."""
-    objects: list[tuple[bytes]] = []
-    entries: list[tuple[bytes]] = []
-    for key in keys:
-        if key[:2] == OBJECT_PREFIX and (raw := raw_key(key)) is not None:
-            objects.append((raw,))
-        else:
-            entries.append((key.encode(),))
-    return objects, entries
 
 
 def _chunks(raws: list[bytes]) -> Iterator[list[bytes]]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import finalize
 
 from versioned_state.errors import MissingDependencyError, StoreBusyError
-from versioned_state.storage.backend import Backend, raise_closed
+from versioned_state.storage.backend import Backend
 from versioned_state.storage.base import OBJECT_PREFIX
 from versioned_state.storage.byte_keys import address_range, raw_key
 from versioned_state.storage.local import mounts, sqlite_file
@@ -110,7 +110,7 @@ class DiskCache(Backend):
             for name in self._pages(*addresses):
                 yield OBJECT_PREFIX + bytes(name).hex()  # type: ignore[arg-type] # a range that starts with bytes has only bytes
 
-    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+    def _page(self, prefix: str, after: str | None, limit: int, *, reverse: bool) -> list[str]:
         start, end = _text_range(prefix)
         operator = ">="
         if after is not None and reverse:
@@ -181,8 +181,7 @@ class DiskCache(Backend):
 
     def _write(self, work: Callable[[], T]) -> T:
         """Run ``work`` in one transaction of its own: it is done as a whole, or not at all if it raises."""
-        if self._closed:
-            raise_closed()
+        self._check_open()
         pool = self._pool
         # The one lock of this process: a second thread, or a nested call on the same thread, never joins the
         # transaction of the first.

@@ -66,7 +66,7 @@ class Memory(Backend):
                 found += [key for key in self._objects if key.startswith(prefix)]
         return self._while_open(found)
 
-    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+    def _page(self, prefix: str, after: str | None, limit: int, *, reverse: bool) -> list[str]:
         with self._lock:
             self._finish()
             if self._closed:

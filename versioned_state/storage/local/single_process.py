@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from versioned_state.storage.backend import Backend, raise_closed
+from versioned_state.storage.backend import Backend
 from versioned_state.storage.call_lock import CallLock
 
 
@@ -108,7 +108,3 @@ class SingleProcessStore(Backend):
                 self.remove_value(key)
             else:
                 self.write_value(key, value)
-
-    def _check_open(self) -> None:
-        if self._released:
-            raise_closed()

@@ -396,21 +396,17 @@ def _check_header(file: Path, layout: Layout) -> None:
     probe = _open(file, "mode=ro&immutable=1", 0)
     with closing(probe):
         try:
-            (application,) = probe.execute("PRAGMA application_id").fetchone()
-            (version,) = probe.execute("PRAGMA user_version").fetchone()
+            _check_version(probe, file, layout)
         except sqlite3.DatabaseError as error:
             # During a checkpoint, or after one was interrupted, the file without its WAL may look damaged. Opening it
             # for use shows whether it is.
             if _code(error) & 0xFF == sqlite3.SQLITE_CORRUPT:
                 return
             raise translate(error, file) from error
-    _check_version(application, version, file, layout)
 
 
 def _check_schema(connection: Connection, file: Path, layout: Layout) -> None:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    _check_version(application, version, file, layout)
+    _check_version(connection, file, layout)
     found, own = _schema_of(connection), _own_schema(layout)
     # A planted trigger, view or table could run statements of its author.
     if strange := found - own:
@@ -425,7 +421,9 @@ def _check_schema(connection: Connection, file: Path, layout: Layout) -> None:
         )
 
 
-def _check_version(application: int, version: int, file: Path, layout: Layout) -> None:
+def _check_version(connection: Connection, file: Path, layout: Layout) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != layout.application_id:
         raise NotAStoreError(f"{file} is a database of another program")
     if version > layout.version:

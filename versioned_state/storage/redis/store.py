@@ -36,7 +36,7 @@ from versioned_state.errors import (
 )
 from versioned_state.storage.backend import Backend, check_batch, check_key
 from versioned_state.storage.base import OBJECT_PREFIX, Batch, may_list_objects
-from versioned_state.storage.byte_keys import page_range, raw_key, text_range
+from versioned_state.storage.byte_keys import page_range, raw_key
 from versioned_state.storage.redis.connection import Command, Link
 
 Persistence = Literal["aof", "snapshots", "none", "unknown"]
@@ -182,7 +182,8 @@ class Redis(Backend):
 
     def _get(self, key: str) -> bytes | None:
         hash, field = self._slot(key)
-        return _value(self._link.run([("HGET", hash, field)])[0])
+        value: bytes | None = self._link.run([("HGET", hash, field)])[0]
+        return value
 
     def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
@@ -212,7 +213,12 @@ class Redis(Backend):
         return found
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        yield from map(self._text, self._list_names(prefix))
+        # Page by page, each starting after the last name, so that writes in between neither repeat a name nor hide one.
+        page = self._page(prefix, None, _PAGE, reverse=False)
+        yield from page
+        while len(page) == _PAGE:
+            page = self._page(prefix, page[-1], _PAGE, reverse=False)
+            yield from page
         if not may_list_objects(prefix):
             return
         digits = prefix[len(OBJECT_PREFIX) :]
@@ -227,7 +233,7 @@ class Redis(Backend):
                     yield key
             buckets = buckets[done:]
 
-    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+    def _page(self, prefix: str, after: str | None, limit: int, *, reverse: bool) -> list[str]:
         first, beyond = page_range(prefix, after, reverse=reverse)
         start, end = b"[" + first, b"+" if beyond is None else b"(" + beyond
         if reverse:
@@ -241,17 +247,6 @@ class Redis(Backend):
             return name.decode()
         except UnicodeDecodeError as error:
             raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not UTF-8, {name!r}") from error
-
-    def _list_names(self, prefix: str) -> Iterator[bytes]:
-        # Page by page, each starting after the last name, so that writes in between neither repeat a name nor hide one.
-        first, beyond = text_range(prefix)
-        start, end = b"[" + first, b"+" if beyond is None else b"(" + beyond
-        while True:
-            (page,) = self._link.run([("ZRANGEBYLEX", self._names, start, end, "LIMIT", 0, _PAGE)])
-            yield from page
-            if len(page) < _PAGE:
-                return
-            start = b"(" + page[-1]
 
     def _apply(
         self,
@@ -425,11 +420,6 @@ def check_server(info: Mapping[str, str], place: str) -> None:
 def _info(text: bytes) -> dict[str, str]:
     lines = text.decode(errors="replace").splitlines()
     return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
-
-
-def _value(reply: object) -> bytes | None:
-    assert reply is None or type(reply) is bytes
-    return reply
 
 
 def _parts(objects: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:

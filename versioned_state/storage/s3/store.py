@@ -25,7 +25,7 @@ from versioned_state.errors import (
     UnreachableStoreError,
     UnsafeStoreError,
 )
-from versioned_state.storage.backend import Backend, raise_closed
+from versioned_state.storage.backend import Backend
 from versioned_state.storage.base import is_object
 from versioned_state.storage.s3.cells import ABORTED, COMMITTED, Cells, Seen
 from versioned_state.storage.s3.client import FORK_HINT, PAGE, Client
@@ -317,8 +317,7 @@ class S3(Backend):
         return [future.result() for future in running]
 
     def _check_usable(self) -> None:
-        if self._closed:
-            raise_closed()
+        self._check_open()
         if os.getpid() != self._pid:
             raise StorageError(
                 f"{self._client.place} was opened before this process was forked, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from versioned_state.storage.backend import Backend, raise_closed
+from versioned_state.storage.backend import Backend
 from versioned_state.storage.base import KVStore
 from versioned_state.storage.call_lock import CallLock
 
@@ -71,10 +71,6 @@ class Overlay(Backend):
                 written.update(dict.fromkeys(deletes))
             self._written = written  # in one step, whatever interrupts it
         return holds
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise_closed()
 
     def _close(self) -> None:
         self._written = {}

@@ -7,7 +7,6 @@ the key of the entries' names, wrapped with that key. It never holds a key itsel
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
@@ -20,7 +19,8 @@ KEYRING: Final = "encryption"
 VERSION: Final = 1
 
 _MAGIC: Final = b"versioned-state encryption\n"
-_SALT_SIZE: Final = 32
+SALT_SIZE: Final = 32
+"""In bytes, which are random for each store."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,3 @@ class Keyring:
     def write(self) -> bytes:
         keys = {id.hex(): wrapped.hex() for id, wrapped in sorted(self.wrapped.items())}
         return _MAGIC + json.dumps({"version": VERSION, "salt": self.salt.hex(), "keys": keys}).encode()
-
-
-def new_salt() -> bytes:
-    """Return a random salt for a new store."""
-    return secrets.token_bytes(_SALT_SIZE)

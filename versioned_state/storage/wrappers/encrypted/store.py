@@ -35,7 +35,7 @@ from versioned_state.storage.wrappers.encrypted.cipher import (
     EntryNames,
     id_in,
 )
-from versioned_state.storage.wrappers.encrypted.keyring import KEYRING, Keyring, new_salt
+from versioned_state.storage.wrappers.encrypted.keyring import KEYRING, SALT_SIZE, Keyring
 
 _BATCH: Final = 64
 """Values that ``reencrypt`` holds in memory at once: 256 KB for objects of 4 KB, 64 MB for the largest objects."""
@@ -137,7 +137,7 @@ class Encrypted(Backend, Wrapper):
                 "the store holds values that are not encrypted",
                 hint="open it without a key; only an empty store can become an encrypted one",
             )
-        cipher = Cipher(key, salt := new_salt())
+        cipher = Cipher(key, salt := secrets.token_bytes(SALT_SIZE))
         ring = Keyring(salt, {cipher.id: cipher.wrap(secrets.token_bytes(NAME_KEY_SIZE))})
         try:
             self.store.compare_and_set(KEYRING, None, ring.write())
@@ -326,27 +326,27 @@ class Encrypted(Backend, Wrapper):
             return [cipher.object_name(key) for cipher in self._ciphers.values()]
         return [self._entries.name(key)]
 
+    def _cipher_of(self, id: bytes) -> Cipher:
+        """Return the cipher with an id. Raises ``ValueError``."""
+        cipher = self._ciphers.get(id)
+        if cipher is None:
+            self._checked_ring(self.store.get(KEYRING))  # a key that was added since is not damage
+            raise ValueError("it names a key that is not in use")
+        return cipher
+
     def _key(self, name: str) -> str:
         try:
             if not name.startswith(OBJECT_PREFIX):
                 return self._entries.key(name)
-            cipher = self._ciphers.get(bytes.fromhex(id_in(name)))
-            if cipher is not None:
-                return cipher.object_key(name)
-            self._checked_ring(self.store.get(KEYRING))  # a key that was added since is not damage
-            raise ValueError("it names a key that is not in use")
+            return self._cipher_of(bytes.fromhex(id_in(name))).object_key(name)
         except ValueError as error:
             raise CorruptStoreError(
                 f"the encrypted store holds a name that no holder of its keys made: {name!r}"
             ) from error
 
     def _open(self, key: str, stored: bytes) -> bytes:
-        cipher = self._ciphers.get(stored[:ID_SIZE])
         try:
-            if cipher is not None:
-                return cipher.open(key, stored)
-            self._checked_ring(self.store.get(KEYRING))  # a key that was added since is not damage
-            raise ValueError("it names a key that is not in use")
+            return self._cipher_of(stored[:ID_SIZE]).open(key, stored)
         except ValueError as error:
             if is_object(key):
                 raise CorruptObjectError(key[len(OBJECT_PREFIX) :], str(error)) from error
