@@ -14,6 +14,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from tests.support.waiting import eventually
+
 NOBODY = 65534  # user and group; servers such as PostgreSQL refuse root
 
 # Kills the server and removes its folder once its standard input ends, which it does when the process of the tests is
@@ -156,10 +158,15 @@ class ServerProcess:
         """SIGKILL it and all its children at once, as the death of the machine would. Its data stays."""
         process, self._process = self._process, None
         if process is not None:
-            family = _family(process.pid) if process.poll() is None else []
+            family = []
+            if process.poll() is None:
+                _signal([process.pid], signal.SIGSTOP)  # from now on it has no more children
+                family = _family(process.pid)
             _signal(family, signal.SIGSTOP)  # or a child would see its parent go, and tidy up
             _signal(family, signal.SIGKILL)
             process.wait()
+            # A child that is not quite dead still has the memory that they share, and PostgreSQL would not start again.
+            assert eventually(lambda: not any(map(_is_alive, family)), 60), f"{self.name} does not die"
         watch, self._watch = self._watch, None
         if watch is not None:
             assert watch.stdin is not None
@@ -201,6 +208,14 @@ def _family(pid: int) -> list[int]:
     for each in found:
         found += [child for child, parent in parents.items() if parent == each]
     return found
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process has memory. Orphans that have none wait for the init process, which may never look."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _signal(pids: Sequence[int], what: signal.Signals) -> None:
