@@ -28,6 +28,7 @@ from tests.support import chromium
 from tests.support.canonical_form import EARLIER_LEAVES
 from tests.support.oracle_plugin import OraclePlugin
 from tests.support.registrations import forgotten
+from tests.support.servers.kinds import place_behind_proxy, server_kind  # noqa: F401 - fixtures
 from tests.support.servers.postgres import postgres_server  # noqa: F401 - a fixture
 from tests.support.servers.redis import redis_server  # noqa: F401 - a fixture
 from tests.support.servers.s3 import s3_server  # noqa: F401 - a fixture

@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -17,10 +17,10 @@ import redis
 from redis.connection import Connection, ConnectionPool
 
 from tests.support.processes import fork, join
+from tests.support.servers.kinds import REDIS, Place, ServerKind
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
 from tests.support.waiting import eventually
-from versioned_state import Versioned
 from versioned_state.errors import (
     StorageError,
     StoreBusyError,
@@ -32,8 +32,6 @@ from versioned_state.storage.base import Batch
 from versioned_state.storage.redis.store import Redis
 from versioned_state.storage.testing.writers import count_up, run_together
 
-Cut = tuple[Proxy, Redis, Redis]
-
 
 @pytest.fixture
 def prefix(redis_server: RedisServer) -> str:
@@ -41,83 +39,17 @@ def prefix(redis_server: RedisServer) -> str:
 
 
 @pytest.fixture
-def cut(redis_server: RedisServer, prefix: str) -> Iterator[Cut]:
-    """A proxy, a store behind it, and the same store without."""
-    with (
-        Proxy(redis_server.socket_path) as proxy,
-        Redis(f"redis://127.0.0.1:{proxy.port}", prefix=prefix, timeout=20) as store,
-        Redis(redis_server.url, prefix=prefix) as direct,
-    ):
-        yield proxy, store, direct
+def server_kind() -> ServerKind:
+    return REDIS
 
 
 # Cuts
 
-CUTS = [Fault("cut request", passing=passing) for passing in (0, 1, 60, 500, 5000)] + [
-    Fault("cut reply", passing=passing) for passing in (0, 1, 3)
-]
 
-
-@pytest.mark.parametrize("fault", CUTS, ids=str)
-def test_write_whose_connection_is_cut_is_done_whole_or_not_at_all(cut: Cut, fault: Fault) -> None:
-    proxy, store, direct = cut
-    store.set_many({"ref": b"1", "gone": b"1"})
-    objects = {f"o/{number:06x}": os.urandom(2000) for number in range(10)}
-    done = {"ref": b"2", "new": b"2"}
-    proxy.arm(fault)
-    try:
-        assert store.apply({"ref": b"1"}, {"ref": b"2", "new": b"2"}, ["gone"], objects=objects)
-    except UnknownOutcomeError:
-        assert dict(direct.items()) == (
-            {**done, **objects} if fault.kind == "cut reply" else {"ref": b"1", "gone": b"1"}
-        )
-    else:
-        # The cut was noticed while the batch was on its way, so that it could be sent again.
-        assert fault.kind == "cut request"
-        assert dict(direct.items()) == {**done, **objects}
-    assert proxy.fired == 1
-    # The store goes on, on a new connection.
-    expected = store.get("ref")
-    assert store.apply({"ref": expected}, {**done, "ref": b"3"}, ["gone"], objects=objects)
-    assert dict(store.items()) == {**objects, **done, "ref": b"3"}
-
-
-@pytest.mark.parametrize("fault", CUTS, ids=str)
-def test_reads_are_repeated(cut: Cut, fault: Fault) -> None:
-    proxy, store, _ = cut
-    everything = {"k": b"1" * 9000, **{f"o/{number:06x}": os.urandom(500) for number in range(300)}}
-    store.set_many(everything)
-    reads: list[Callable[[], object]] = [
-        lambda: store.get("k") == everything["k"],
-        lambda: store.get_many(everything) == everything,
-        lambda: sorted(store.keys()) == sorted(everything),
-    ]
-    for count, read in enumerate(reads, 1):
-        proxy.arm(Fault(fault.kind, passing=min(fault.passing, 30)))
-        assert read()
-        assert proxy.fired == count
-
-
-@pytest.mark.parametrize("kind", ["cut request", "cut reply"])
-def test_writes_that_may_be_done_twice_are_repeated(cut: Cut, kind: str) -> None:
-    proxy, store, direct = cut
-    store.set("ref", b"1")
-    for count, write in enumerate(
-        (
-            lambda: store.set("o/ab", b"x"),
-            lambda: store.apply({"ref": b"1"}, {}, objects={"o/cd": b"y"}),
-            lambda: store.apply({"ref": b"0"}, {}, objects={"o/ef": b"z"}),
-        ),
-        1,
-    ):
-        proxy.arm(Fault("cut request" if kind == "cut request" else "cut reply"))
-        write()
-        assert proxy.fired == count
-    assert dict(direct.items()) == {"ref": b"1", "o/ab": b"x", "o/cd": b"y", "o/ef": b"z"}
-
-
-def test_large_batch_cut_at_any_request_is_published_whole_or_not_at_all(cut: Cut, *, long_run: bool) -> None:
-    proxy, store, direct = cut
+def test_large_batch_cut_at_any_request_is_published_whole_or_not_at_all(
+    place_behind_proxy: Place, *, long_run: bool
+) -> None:
+    proxy, direct, store = place_behind_proxy.proxy, place_behind_proxy.direct, place_behind_proxy.open(20)
     outcomes = set()
     chance = random.Random(1)
     for number in range(12 if long_run else 5):
@@ -154,9 +86,9 @@ def test_large_batch_cut_at_any_request_is_published_whole_or_not_at_all(cut: Cu
     ids=str,
 )
 def test_batches_sent_together_are_each_done_or_not_and_none_is_said_to_be_that_is_not(
-    cut: Cut, fault: Fault, size: int
+    place_behind_proxy: Place, fault: Fault, size: int
 ) -> None:
-    proxy, store, direct = cut
+    proxy, direct, store = place_behind_proxy.proxy, place_behind_proxy.direct, place_behind_proxy.open(20)
     store.set_many({f"ref {number}": b"1" for number in range(8)})
     batches = [
         Batch({f"ref {number}": b"1"}, {f"ref {number}": b"2"}, objects={f"o/{number:06x}": os.urandom(size)})
@@ -220,33 +152,6 @@ def test_batches_sent_together_wait_together_for_a_server_that_refuses_them() ->
         server.close()
 
 
-def test_connections_that_died_while_idle_are_replaced_unnoticed(cut: Cut) -> None:
-    proxy, store, _ = cut
-    for number in range(3):
-        store.set("k", b"%d" % number)
-        proxy.cut_all()
-        time.sleep(0.01)
-        assert store.apply({"k": b"%d" % number}, {"k": b"x"})
-        assert store.get("k") == b"x"
-
-
-def test_commit_whose_reply_is_lost_is_there_once(cut: Cut) -> None:
-    proxy, store, direct = cut
-    state = Versioned(store)
-    state["log"] = ["start"]
-    state.commit("start")
-    for number in range(6):
-        state["log"].append(f"entry {number}")
-        proxy.arm(Fault(("cut reply", "cut request")[number % 2], at=1 + number // 3))
-        try:
-            state.commit(f"round {number}")
-        except UnreachableStoreError:
-            state.commit(f"round {number}, again")
-        proxy.disarm()
-        assert Versioned(direct)["log"] == ["start", *(f"entry {each}" for each in range(number + 1))]
-    assert len(list(state.log())) == 7
-
-
 # Servers that stall, or are gone
 
 
@@ -258,92 +163,23 @@ def answered(read: Callable[[], bytes | None]) -> bytes | None:
     return read()
 
 
-def test_server_that_stalls(cut: Cut, prefix: str) -> None:
-    proxy, _, direct = cut
-    with Redis(f"redis://127.0.0.1:{proxy.port}", prefix=prefix, timeout=0.3) as store:
-        store.set("k", b"1")
-        for kind in ("hold request", "hold reply"):
-            proxy.arm(Fault(kind))
-            with pytest.raises(UnreachableStoreError, match="in time") as caught:
-                store.get("k")
-            assert not isinstance(caught.value, UnknownOutcomeError)
-            proxy.disarm()
-            assert answered(lambda: store.get("k")) is not None  # on a new connection
-            proxy.arm(Fault(kind))
-            with pytest.raises(UnknownOutcomeError, match="Timeout") as unknown:
-                store.set("k", kind.encode())
-            assert isinstance(unknown.value.__cause__, redis.TimeoutError)
-            proxy.disarm()
-            assert answered(lambda: store.get("k")) in (b"1", b"hold request", b"hold reply")
-        assert direct.get("k") == b"hold reply"
-
-
-def test_stopped_server_is_waited_for_no_longer_than_the_timeout() -> None:
-    server = RedisServer()
-    with Redis(server.url, timeout=0.3) as store, Redis(server.url, timeout=60) as patient:
-        store.set("k", b"1")
-        server.suspend()
-        with pytest.raises(UnknownOutcomeError):
-            store.set("k", b"2")
-        with pytest.raises(UnreachableStoreError) as caught:
-            store.set("k", b"3")  # on a new connection, which cannot be made
-        assert not isinstance(caught.value, UnknownOutcomeError)
-        with pytest.raises(UnreachableStoreError):
+def test_server_that_stalls(place_behind_proxy: Place) -> None:
+    proxy, store = place_behind_proxy.proxy, place_behind_proxy.open(0.3)
+    store.set("k", b"1")
+    for kind in ("hold request", "hold reply"):
+        proxy.arm(Fault(kind))
+        with pytest.raises(UnreachableStoreError, match="in time") as caught:
             store.get("k")
-        with pytest.raises(UnreachableStoreError):
-            Redis(server.url, timeout=0.3)
-        reader = threading.Timer(0.2, server.resume)
-        reader.start()
-        assert patient.get("k") in (b"1", b"2")
-        reader.join()
-        assert store.get("k") in (b"1", b"2")
-    server.close()
-
-
-def test_server_that_is_gone() -> None:
-    server = RedisServer()
-    with Redis(server.url, timeout=0.3) as store:
-        store.set("k", b"1")
-        server.kill()
-        for call in (
-            lambda: store.get("k"),
-            lambda: list(store.keys()),
-            lambda: store.set("k", b"2"),
-            lambda: store.get_many(["k"]),
-        ):
-            with pytest.raises(UnreachableStoreError, match="nothing was written") as caught:
-                call()
-            assert not isinstance(caught.value, UnknownOutcomeError)
-        with pytest.raises(UnreachableStoreError):
-            Redis(server.url, timeout=1e6)  # at once: whoever opens a store would rather know of a wrong address
-        server.restart()
-        assert store.get("k") is None
-        store.set("k", b"3")
-    server.close()
-
-
-def test_calls_wait_for_a_server_that_comes_back() -> None:
-    server = RedisServer(appendonly="yes")
-    with Redis(server.url, timeout=60) as store:
-        store.set_many({"k": b"1", "o/ab": b"x"})
-        server.stop()
-        done: list[object] = []
-        calls: list[Callable[[], object]] = [
-            lambda: store.get("k"),
-            lambda: sorted(store.keys()),
-            lambda: store.apply({"k": b"1"}, {"k": b"2"}),
-        ]
-        threads = [threading.Thread(target=lambda call=call: done.append(call())) for call in calls]
-        for thread in threads:
-            thread.start()
-        time.sleep(0.1)
-        server.restart()
-        for thread in threads:
-            thread.join()
-        assert len(done) == 3
-        assert True in done
-        assert store.get("k") == b"2"
-    server.close()
+        assert not isinstance(caught.value, UnknownOutcomeError)
+        proxy.disarm()
+        assert answered(lambda: store.get("k")) is not None  # on a new connection
+        proxy.arm(Fault(kind))
+        with pytest.raises(UnknownOutcomeError, match="Timeout") as unknown:
+            store.set("k", kind.encode())
+        assert isinstance(unknown.value.__cause__, redis.TimeoutError)
+        proxy.disarm()
+        assert answered(lambda: store.get("k")) in (b"1", b"hold request", b"hold reply")
+    assert place_behind_proxy.direct.get("k") == b"hold reply"
 
 
 def test_loading_server_is_waited_for() -> None:
@@ -390,66 +226,6 @@ def test_scripts_that_the_server_forgot_are_loaded_again(redis_server: RedisServ
         large = {f"o/{number:06x}": b"v" for number in range(5000)}
         assert store.apply({"k": b"3"}, {"k": b"4"}, objects=large)
         assert store.get_many(large) == large
-
-
-def test_server_killed_again_and_again_has_all_that_was_acknowledged(*, long_run: bool) -> None:
-    server = RedisServer(appendonly="yes", appendfsync="no")
-    # opened before the first kill: only an open store waits for its server
-    stores = [Redis(server.url, timeout=30) for _ in range(4)]
-    acknowledged: list[dict[str, int]] = [{} for _ in stores]
-
-    def write(number: int, stop: threading.Event) -> None:
-        """One writer with a ref of its own.
-
-        It notes acknowledged writes, and looks up those with an unknown outcome.
-        """
-        counts = acknowledged[number]
-        with stores[number] as store:
-            while not stop.is_set():
-                now = counts.get("done", 0)
-                ref, value = f"ref/{number}", f"{now + 1:08x}".encode()
-                names = [f"o/{number:02x}{now + 1:08x}{each:02x}" for each in range(5)]
-                try:
-                    expected = f"{now:08x}".encode() if now else None
-                    assert store.apply(
-                        {ref: expected}, {ref: value, ref + "/too": value}, objects=dict.fromkeys(names, value)
-                    )
-                except UnknownOutcomeError:
-                    counts["unknown"] = counts.get("unknown", 0) + 1
-                    if store.get(ref) != value:
-                        assert store.get(ref) == expected
-                        continue
-                counts["done"] = now + 1
-
-    try:
-        stop = threading.Event()
-        threads = [threading.Thread(target=write, args=(number, stop)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for _ in range(200 if long_run else 5):
-            time.sleep(random.uniform(0.05, 0.15))
-            server.kill()
-            server.restart()
-        while not all(counts.get("done") for counts in acknowledged) and any(thread.is_alive() for thread in threads):
-            time.sleep(0.01)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        with Redis(server.url) as store:
-            for number, counts in enumerate(acknowledged):
-                assert counts["done"] > 0
-                value = f"{counts['done']:08x}".encode()
-                assert store.get(f"ref/{number}") == store.get(f"ref/{number}/too") == value
-            names = {
-                f"o/{number:02x}{now:08x}{each:02x}"
-                for number in range(4)
-                for now in range(1, acknowledged[number]["done"] + 1)
-                for each in range(5)
-            }
-            assert names <= set(store.keys("o/"))
-    finally:
-        stop.set()
-        server.close()
 
 
 # Listing and sweeping beside writers
@@ -578,8 +354,8 @@ class InterruptedByTestError(Exception):
     pass
 
 
-def test_interrupted_call_leaves_no_reply_for_the_next(cut: Cut) -> None:
-    proxy, store, _ = cut
+def test_interrupted_call_leaves_no_reply_for_the_next(place_behind_proxy: Place) -> None:
+    proxy, store = place_behind_proxy.proxy, place_behind_proxy.open(20)
     store.set_many({"a": b"A", "b": b"B"})
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -597,17 +373,6 @@ def test_interrupted_call_leaves_no_reply_for_the_next(cut: Cut) -> None:
     proxy.disarm()
     assert store.get("b") == b"B"
     assert store.get("a") == b"A"
-
-
-def test_errors_keep_their_cause(redis_server: RedisServer, prefix: str) -> None:
-    with (
-        Redis(redis_server.url, prefix=prefix) as store,
-        redis.Redis(unix_socket_path=str(redis_server.socket_path)) as admin,
-    ):
-        admin.set(f"{{{prefix}}}:o:2a", "text")
-        with pytest.raises(StorageError) as caught:
-            store.get("o/ab")
-        assert isinstance(caught.value.__cause__, redis.ResponseError)
 
 
 def test_last_reply_that_says_that_all_is_well_settles_it(redis_server: RedisServer, prefix: str) -> None:

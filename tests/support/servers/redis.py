@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from tests.support.servers.process import ServerProcess, find_binary
+from tests.support.servers.proxy import Proxy
 from versioned_state.storage import Redis
 
 
@@ -42,6 +43,10 @@ class RedisServer(ServerProcess):
         except BaseException:
             self.close()
             raise
+
+    def url_through(self, proxy: Proxy) -> str:
+        """Return the URL through a proxy at a port."""
+        return f"redis://127.0.0.1:{proxy.port}"
 
     def fresh_prefix(self) -> str:
         """Return a name that no other test has."""
