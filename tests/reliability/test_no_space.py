@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from tests.support.full_stores import check, fill
 from tests.support.numbered_rounds import KINDS
-from tests.support.processes import ROOT
+from tests.support.processes import run_in_memory
 from versioned_state import Versioned
 from versioned_state.errors import StorageFullError
 
@@ -41,7 +37,7 @@ from tests.support.numbered_rounds import KINDS
 from tests.support.full_stores import check, fill
 from versioned_state import Versioned
 from versioned_state.errors import StorageFullError
-kind, mount = KINDS[int(sys.argv[1])], Path(sys.argv[2])
+mount, kind = Path(sys.argv[1]), KINDS[int(sys.argv[2])]
 ballast, place = mount / "ballast", mount / "store"
 ballast.write_bytes(bytes(500_000))
 state = Versioned(kind.open(place))
@@ -70,16 +66,5 @@ print("commits", count)
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_really_full_disk_keeps_what_was_acknowledged(tmp_path, kind):
-    """On a file system of 2 MB in memory, mounted in a name space of its own."""
-    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
-        pytest.skip("may not mount a tmpfs here; the test above stands for this one")
-    command = (
-        f"mount -t tmpfs -o size=2m none '{tmp_path}' && "
-        f"exec '{sys.executable}' -c \"$PROGRAM\" {KINDS.index(kind)} '{tmp_path}'"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PROGRAM": FULL_DISK}
-    ended = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env=environment, timeout=120
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("commits")
+    """On a file system of 2 MB in memory."""
+    assert run_in_memory(FULL_DISK, tmp_path, KINDS.index(kind), size="2m").startswith("commits")

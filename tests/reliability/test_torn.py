@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.numbered_rounds import DISK, KINDS, Kind, check_history, check_objects, copy_files, play
-from versioned_state import Repository, Versioned
+from versioned_state import Disk, Repository, Versioned
 
 COMMITS = 20
 
@@ -39,6 +39,7 @@ def reopened(kind: Kind, source: Path, place: Path, log: bytes, *, thorough: boo
     place.mkdir()
     shutil.copy(source / kind.file, place)
     (place / f"{kind.file}-wal").write_bytes(log)
+    height = height_for_readers(place) if kind is DISK and thorough else None
     with Versioned(kind.open(place)) as state:
         repository = state.repository
         if "main" not in repository.branches:
@@ -49,12 +50,19 @@ def reopened(kind: Kind, source: Path, place: Path, log: bytes, *, thorough: boo
         else:
             count = repository.branches["main"].height
             assert state["step"] == count
+        assert height in (None, count)
         play(state, count + 1)
     if thorough:
         with Repository(kind.open(place)) as repository:
             assert len(check_history(repository)) == count + 1
     shutil.rmtree(place)
     return count
+
+
+def height_for_readers(place: Path) -> int:
+    """Return the number of commits that are there if the store is opened for reading only."""
+    with Repository(Disk(place, read_only=True)) as repository:
+        return repository.branches["main"].height if "main" in repository.branches else 0
 
 
 def test_log_cut_anywhere_leaves_a_prefix_of_the_commits(torn, tmp_path, long_run):

@@ -11,6 +11,12 @@ import pytest
 
 
 @pytest.fixture
+def place(tmp_path: Path) -> str:
+    """The prefix of a store in a bucket that no other test has."""
+    return f"{tmp_path.parent.name}/{tmp_path.name}"
+
+
+@pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that other users can reach, which those of `tmp_path` are not."""
     folder = Path(tempfile.mkdtemp())

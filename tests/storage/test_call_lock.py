@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
-import textwrap
 
+from tests.support.processes import run
 from versioned_state.storage.call_lock import is_running
 
-LOOKING = textwrap.dedent(
-    """
+LOOKING = """
     import faulthandler, gc, threading, time
     from versioned_state.storage.call_lock import is_running
 
@@ -39,11 +37,9 @@ LOOKING = textwrap.dedent(
         thread.start()
     for thread in threads:
         thread.join()
-    """
-)
+"""
 
-WALKING = textwrap.dedent(
-    """
+WALKING = """
     import gc, random, sys, threading, time
     from versioned_state.storage.call_lock import is_running
 
@@ -82,20 +78,17 @@ WALKING = textwrap.dedent(
     finally:
         done = True
         thread.join()
-    """
-)
+"""
 
 
 def test_threads_that_look_while_the_collector_runs_do_not_wait_for_each_other():
     """CPython 3.11 may collect while it lists the stacks: a deadlock, if a finalizer lets another thread go on."""
-    run = subprocess.run([sys.executable, "-c", LOOKING], capture_output=True, text=True, timeout=120, check=False)
-    assert run.returncode == 0, run.stderr[-2_000:]
+    run(LOOKING)
 
 
 def test_the_stack_of_a_thread_that_goes_on_meanwhile_is_walked_to_its_end():
     """CPython 3.11 may collect while it makes a frame's object, whose call may have ended after a finalizer."""
-    run = subprocess.run([sys.executable, "-c", WALKING], capture_output=True, text=True, timeout=120, check=False)
-    assert run.returncode == 0, run.stderr[-2_000:]
+    run(WALKING)
 
 
 def test_a_collector_that_is_off_stays_off(without_collector):

@@ -1,34 +1,26 @@
-"""`Disk`: opening and refusing, the files it leaves, privacy, and errors of the driver. `test_local.py` has more."""
+"""`Disk`: making and refusing, its log, privacy, and errors of the driver. `test_local.py` has more."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.support.local_files import change, contents, names
-from tests.support.processes import run, without_rights
+from tests.support.local_files import change, check_refused, names
+from tests.support.processes import without_rights
 from versioned_state.errors import (
     CorruptStoreError,
     FormatError,
-    InvalidArgumentError,
-    NotAStoreError,
     ReadOnlyError,
     StorageError,
-    StoreClosedError,
-    StoreNotFoundError,
 )
 from versioned_state.storage import Disk
 
 FILE = "store.sqlite3"
-
-# create and read_only: the ways to open what may not be there, or not be ours.
-WAYS = ((True, False), (False, False), (True, True), (False, True))
 
 
 def random_objects(count: int, size: int = 1000) -> dict[str, bytes]:
@@ -36,48 +28,6 @@ def random_objects(count: int, size: int = 1000) -> dict[str, bytes]:
 
 
 # Opening
-
-
-def test_directory_is_made_for_this_user_alone(tmp_path: Path) -> None:
-    place = tmp_path / "a" / "b" / "store"
-    with Disk(place) as store:
-        assert store.path == place
-        for path in (tmp_path / "a", tmp_path / "a" / "b", place):
-            assert stat.S_IMODE(path.stat().st_mode) == 0o700
-        assert stat.S_IMODE((place / FILE).stat().st_mode) == 0o600
-        store.set("k", b"1")
-        for name in names(place):
-            assert stat.S_IMODE((place / name).stat().st_mode) == 0o600
-    assert names(place) == [FILE]
-
-
-def test_empty_directory_becomes_a_store(tmp_path: Path) -> None:
-    with Disk(str(tmp_path)) as store:
-        store.set("k", b"1")
-    with Disk(tmp_path, create=False) as store:
-        assert store.get("k") == b"1"
-    assert names(tmp_path) == [FILE]
-
-
-def test_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with Disk("here") as store:
-        store.set("k", b"1")
-    assert names(tmp_path / "here") == [FILE]
-
-
-@pytest.mark.parametrize("path", ["", "a\0b", b"bytes"])
-def test_bad_path_is_refused(path: str) -> None:
-    with pytest.raises(InvalidArgumentError):
-        Disk(path)
-
-
-def test_nothing_is_made_unless_asked_for(tmp_path: Path) -> None:
-    for create, read_only in WAYS[1:]:
-        for place in (tmp_path / "absent", tmp_path):
-            with pytest.raises(StoreNotFoundError):
-                Disk(place, create=create, read_only=read_only)
-    assert names(tmp_path) == []
 
 
 def test_leftover_of_a_maker_that_died_does_not_matter(tmp_path: Path) -> None:
@@ -117,62 +67,15 @@ def test_place_that_cannot_be_written(tmp_path: Path) -> None:
 # Refusing what is not ours
 
 
-def refuses(folder: Path, kind: type[Exception] = NotAStoreError) -> None:
-    before = contents(folder)
-    for create, read_only in WAYS:
-        with pytest.raises(kind):
-            Disk(folder, create=create, read_only=read_only)
-    assert contents(folder) == before
-
-
-def test_directory_with_other_content_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    refuses(tmp_path)
-
-
-def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    for create, read_only in WAYS:
-        with pytest.raises(NotAStoreError):
-            Disk(tmp_path / "file", create=create, read_only=read_only)
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    "content", [b"hello", b"x" * 5000, b"SQLite format 3\0", b"SQLite format 3\0" + b"\0" * 5000], ids=len
-)
-def test_file_that_is_not_a_database_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
-    refuses(tmp_path)
-
-
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
 def test_database_of_another_program_is_refused(tmp_path: Path, mode: str) -> None:
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         connection.execute(f"PRAGMA journal_mode = {mode}")
         connection.execute("CREATE TABLE objects(key, value)")
         connection.commit()
-    refuses(tmp_path)
-
-
-def test_live_database_of_another_program_is_not_touched(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("CREATE TABLE objects(key, value)")
-        connection.commit()
-        refuses(tmp_path)
+        check_refused(Disk, tmp_path)
         connection.execute("INSERT INTO objects VALUES(1, 2)")
-
-
-def test_directory_or_link_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a" / FILE).mkdir(parents=True)
-    Disk(tmp_path / "real").close()
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / FILE).symlink_to(tmp_path / "real" / FILE)
-    for name in ("a", "b"):
-        with pytest.raises(NotAStoreError):
-            Disk(tmp_path / name)
-    assert names(tmp_path / "b") == [FILE]
+    check_refused(Disk, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -187,25 +90,14 @@ def test_directory_or_link_in_place_of_the_file_is_refused(tmp_path: Path) -> No
         "ALTER TABLE objects ADD COLUMN more AS (abs(1))",
         "CREATE VIRTUAL TABLE more USING fts5(x)",
         "ANALYZE",
+        "DROP TABLE entries; CREATE VIEW entries AS SELECT x'00' AS key, x'00' AS value",
     ],
 )
 def test_planted_schema_is_refused(tmp_path: Path, statement: str) -> None:
     with Disk(tmp_path) as store:
         store.set("o/ab", b"1")
     change(tmp_path / FILE, statement)
-    refuses(tmp_path)
-
-
-def test_view_planted_under_the_name_of_a_table_is_refused(tmp_path: Path) -> None:
-    Disk(tmp_path).close()
-    change(tmp_path / FILE, "DROP TABLE entries", "CREATE VIEW entries AS SELECT x'00' AS key, x'00' AS value")
-    refuses(tmp_path)
-
-
-def test_store_that_lacks_a_table_is_not_mended(tmp_path: Path) -> None:
-    Disk(tmp_path).close()
-    change(tmp_path / FILE, "DROP TABLE entries")
-    refuses(tmp_path, CorruptStoreError)
+    check_refused(Disk, tmp_path)
 
 
 def test_newer_schema_that_is_still_in_the_log_is_refused(tmp_path: Path) -> None:
@@ -257,16 +149,6 @@ def test_planted_key_that_is_not_text_is_damage(tmp_path: Path) -> None:
 # What is left behind
 
 
-def test_close_leaves_one_file(tmp_path: Path) -> None:
-    store = Disk(tmp_path)
-    store.set_many(random_objects(50))
-    assert names(tmp_path) == [FILE, f"{FILE}-shm", f"{FILE}-wal"]
-    store.close()
-    assert names(tmp_path) == [FILE]
-    with pytest.raises(StoreClosedError):
-        store.size()
-
-
 def test_log_of_a_huge_batch_is_cut_back(tmp_path: Path) -> None:
     with Disk(tmp_path) as store:
         store.set_many(random_objects(30, 1_000_000))
@@ -282,21 +164,6 @@ def test_log_stays_small_over_many_commits(tmp_path: Path) -> None:
         for _ in range(3000):
             store.apply({}, {"ref": os.urandom(100)}, objects=random_objects(2, 500))
         assert (tmp_path / f"{FILE}-wal").stat().st_size < 10_000_000
-
-
-def test_store_forgotten_until_exit_closes_itself_without_a_warning(tmp_path: Path) -> None:
-    program = """
-        import sys
-        from versioned_state.storage import Disk
-        store = Disk(sys.argv[1])
-        store.set("k", b"1")
-        other = [Disk(sys.argv[1])]
-        other.append(other)
-        other[0].get("k")
-    """
-    ended = run(program, tmp_path, options=("-X", "dev", "-W", "error"))
-    assert ended.stderr == ""
-    assert names(tmp_path) == [FILE]
 
 
 # Privacy
@@ -365,25 +232,6 @@ def test_failure_within_a_batch_changes_nothing(tmp_path: Path) -> None:
         store.set("k", b"3")
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, MemoryError])
-def test_interrupt_within_a_batch_changes_nothing(tmp_path: Path, interrupt: type[BaseException]) -> None:
-    def stop(_: object) -> None:
-        raise interrupt
-
-    with Disk(tmp_path) as store:
-        store.set("k", b"1")
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM entries")
-            stop(connection)
-
-        with pytest.raises(interrupt):
-            store._write(work)
-        assert store.get("k") == b"1"
-        store.set("k", b"2")
-        assert store.get("k") == b"2"
-
-
 @pytest.mark.parametrize(
     "write",
     [
@@ -401,13 +249,3 @@ def test_read_only_store_refuses_writes(tmp_path: Path, write: Callable[[Disk], 
         with pytest.raises(ReadOnlyError):
             write(store)
         assert store.get("k") == b"1"
-
-
-def test_a_path_that_begins_like_a_uri(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for path in ("file:x", "file:y/z?mode=memory"):
-        with Disk(path) as store:
-            store.apply({}, {"k": b"v"})
-        with Disk(path, create=False) as store:
-            assert store.get("k") == b"v"
-        assert (tmp_path / path).is_dir()

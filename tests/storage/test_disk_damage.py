@@ -1,85 +1,20 @@
-"""`Disk` with a torn log, a damaged file, or a full disk."""
+"""`Disk` with a damaged file, or a disk that fails. `tests/reliability` has torn logs and a full disk."""
 
 from __future__ import annotations
 
-import bisect
-import os
 import resource
-import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.numbered_batches import batch, check_is_prefix, fill
-from tests.support.processes import ROOT, fork, join
+from tests.support.processes import fork, join
 from versioned_state.errors import CorruptStoreError, NotAStoreError, StateError, StorageError
 from versioned_state.storage import Disk, DiskCache
 
 FILE = "store.sqlite3"
-WAL = f"{FILE}-wal"
-
-
-# A torn log
-
-
-@pytest.fixture(scope="module")
-def torn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """A copy of a store with 20 writes in its log, taken as by a power cut, and where in the log each ended."""
-    place, copy = tmp_path_factory.mktemp("live"), tmp_path_factory.mktemp("copy")
-    ends = []
-    with Disk(place) as store:
-        for number in range(1, 21):
-            puts, objects = batch(number)
-            assert store.apply({"ref": b"%d" % (number - 1) if number > 1 else None}, puts, objects=objects)
-            ends.append((place / WAL).stat().st_size)
-        # By another process: to close a descriptor of the file here would drop the locks on it.
-        subprocess.run(["cp", place / FILE, place / WAL, copy], check=True)
-    return copy, ends
-
-
-def reopened(source: Path, place: Path, log: bytes, *, read_only: bool = False) -> int:
-    place.mkdir()
-    shutil.copy(source / FILE, place)
-    (place / WAL).write_bytes(log)
-    with Disk(place, read_only=read_only) as store:
-        found = check_is_prefix(store)
-    if not read_only:
-        with Disk(place) as store:
-            assert check_is_prefix(store) == found
-            puts, objects = batch(found + 1)
-            store.apply({}, puts, objects=objects)
-            assert check_is_prefix(store) == found + 1
-    shutil.rmtree(place)
-    return found
-
-
-def test_log_cut_at_any_sector_leaves_a_prefix(torn: tuple[Path, list[int]], tmp_path: Path, *, long_run: bool) -> None:
-    source, ends = torn
-    log = (source / WAL).read_bytes()
-    assert len(log) == ends[-1] > 200_000
-    for cut in range(0, len(log) + 1, 512 if long_run else 512 * 7):
-        assert reopened(source, tmp_path / "store", log[:cut]) == bisect.bisect_right(ends, cut), cut
-
-
-def test_lost_sector_of_the_log_leaves_a_prefix(
-    torn: tuple[Path, list[int]], tmp_path: Path, *, long_run: bool
-) -> None:
-    source, ends = torn
-    log = (source / WAL).read_bytes()
-    for start in range(512, len(log), 512 * (9 if long_run else 23)):
-        lost = log[:start] + b"\xa5" * 512 + log[start + 512 :]
-        assert reopened(source, tmp_path / "store", lost) <= bisect.bisect_right(ends, start + 512), start
-
-
-def test_read_only_takes_a_torn_log_as_it_is(torn: tuple[Path, list[int]], tmp_path: Path) -> None:
-    source, ends = torn
-    log = (source / WAL).read_bytes()
-    for cut in range(0, len(log) + 1, 512 * 37):
-        assert reopened(source, tmp_path / "store", log[:cut], read_only=True) == bisect.bisect_right(ends, cut), cut
 
 
 # A damaged file
@@ -148,7 +83,7 @@ def test_damaged_first_page_is_not_taken_for_an_empty_store(tmp_path: Path) -> N
     assert (tmp_path / FILE).read_bytes() == bytes(100) + whole[100:]
 
 
-# A full disk
+# Writes that fail
 
 
 def test_failing_writes_of_the_system_change_nothing(tmp_path: Path) -> None:
@@ -188,45 +123,3 @@ def test_the_error_names_the_call_of_the_system_that_failed(tmp_path: Path, kind
                 store.set("k", bytes(200_000))
 
     join(fork(work))
-
-
-FULL_DISK = """
-import os, sys
-from pathlib import Path
-from tests.support.numbered_batches import batch, check_is_prefix, fill
-from versioned_state.errors import StorageFullError
-from versioned_state.storage import Disk
-place = Path(sys.argv[1])
-ballast = place / "ballast"
-ballast.write_bytes(bytes(500_000))
-store = Disk(place / "store")
-acknowledged = fill(store, StorageFullError)
-assert acknowledged > 20
-for _ in range(3):
-    acknowledged = fill(store, StorageFullError)
-    assert check_is_prefix(store) == acknowledged
-ballast.unlink()
-assert fill(store, StorageFullError) > acknowledged
-acknowledged = check_is_prefix(store)
-store.close()
-with Disk(place / "store", read_only=True) as store:
-    assert check_is_prefix(store) == acknowledged
-print("acknowledged", acknowledged)
-"""
-
-
-def test_really_full_disk(tmp_path: Path) -> None:
-    """On a file system of 2 MB in memory, mounted in a name space of its own."""
-    mount = f"mount -t tmpfs -o size=2m none '{tmp_path}'"
-    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode:
-        pytest.skip("may not mount a tmpfs here; the two tests above stand for this one")
-    command = f"{mount} && exec {sys.executable} -c '{FULL_DISK}' '{tmp_path}'"
-    ended = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", command],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("acknowledged")

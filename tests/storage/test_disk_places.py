@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import NOBODY, ROOT, fork, join
+from tests.support.processes import NOBODY, fork, join, run_in_memory
 from versioned_state import Versioned
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError, StorageError, UnsafeStoreError
 from versioned_state.storage import Disk, DiskCache
@@ -148,15 +146,7 @@ print("all said")
 
 
 def test_really_read_only_mount(tmp_path):
-    """On a file system in memory, mounted in a name space of its own."""
-    command = f"mount -t tmpfs none '{tmp_path}' && exec '{sys.executable}' -c \"$PROGRAM\" '{tmp_path}'"
-    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
-        pytest.skip("may not mount a tmpfs here")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PROGRAM": READ_ONLY_MOUNT}
-    ended = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env=environment, timeout=60
-    )
-    assert ended.stdout == "all said\n", ended.stderr
+    assert run_in_memory(READ_ONLY_MOUNT, tmp_path) == "all said\n"
 
 
 # What somebody else made

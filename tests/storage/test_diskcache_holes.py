@@ -18,11 +18,11 @@ from typing import Any
 import diskcache
 import pytest
 
+from tests.support.local_files import change, check_refused
 from versioned_state import Versioned
 from versioned_state.errors import (
     CorruptRefError,
     CorruptStoreError,
-    NotAStoreError,
     StorageError,
     StoreBusyError,
     UnsafeStoreError,
@@ -33,18 +33,12 @@ from versioned_state.storage.local import guarded_cache
 FILE = "cache.db"
 
 
-def change(place: Path, *statements: tuple[str, tuple[object, ...]]) -> None:
-    """Change the file of a closed store as its maker would not."""
-    with closing(sqlite3.connect(place / FILE, isolation_level=None)) as connection:
-        for statement, values in statements:
-            connection.execute(statement, values)
-
-
 def plant(
     place: Path, key: object, *, raw: int = 1, mode: int = 1, filename: str | None = None, value: object = None
 ) -> None:
     row = "INSERT INTO Cache(key, raw, mode, filename, value, store_time, access_time) VALUES(?, ?, ?, ?, ?, 0, 0)"
-    change(place, (row, (key, raw, mode, filename, value)))
+    with closing(sqlite3.connect(place / FILE, isolation_level=None)) as connection:
+        connection.execute(row, (key, raw, mode, filename, value))
 
 
 @pytest.fixture
@@ -190,7 +184,7 @@ def test_row_that_was_made_to_expire_is_an_error_of_the_engine(tmp_path):
     with Versioned(DiskCache(tmp_path)) as state:
         state["a"] = 1
         state.commit()
-    change(tmp_path, ("UPDATE Cache SET expire_time = 1 WHERE key = 'ref/branch/main'", ()))
+    change(tmp_path / FILE, "UPDATE Cache SET expire_time = 1 WHERE key = 'ref/branch/main'")
     with DiskCache(tmp_path) as store, pytest.raises(CorruptRefError):
         Versioned(store)
 
@@ -215,7 +209,7 @@ def test_row_that_was_made_to_expire_is_an_error_of_the_engine(tmp_path):
     ],
 )
 def test_planted_setting_is_refused(ours, key, value):
-    change(ours, ("INSERT OR REPLACE INTO Settings VALUES(?, ?)", (key, value)))
+    change(ours / FILE, f"INSERT OR REPLACE INTO Settings VALUES({key!r}, {value!r})")
     before = (ours / FILE).read_bytes()
     with pytest.raises(UnsafeStoreError, match="settings of diskcache"):
         DiskCache(ours)
@@ -223,15 +217,14 @@ def test_planted_setting_is_refused(ours, key, value):
 
 
 def test_missing_setting_is_refused(ours):
-    change(ours, ("DELETE FROM Settings WHERE key = 'eviction_policy'", ()))
+    change(ours / FILE, "DELETE FROM Settings WHERE key = 'eviction_policy'")
     with pytest.raises(UnsafeStoreError, match="eviction_policy"):
         DiskCache(ours)
 
 
 def test_settings_run_code_of_sqlite_and_set_attributes_in_diskcache(plain):
     """What the test above is about."""
-    rows = [("hello", "planted"), ("sqlite_user_version = 7; --", 0)]
-    change(plain, *(("INSERT INTO Settings VALUES(?, ?)", row) for row in rows))
+    change(plain / FILE, "INSERT INTO Settings VALUES('hello', 'planted'), ('sqlite_user_version = 7; --', 0)")
     with suppress(sqlite3.Error), diskcache.Cache(plain) as cache:
         assert cache.hello == "planted"
     with closing(sqlite3.connect(plain / FILE)) as connection:
@@ -241,7 +234,7 @@ def test_settings_run_code_of_sqlite_and_set_attributes_in_diskcache(plain):
 def test_setting_that_is_planted_while_the_store_is_open(ours):
     """Each thread of diskcache reads the settings as it connects, and so each connection of ours is checked."""
     with DiskCache(ours) as store:
-        change(ours, ("INSERT INTO Settings VALUES('sqlite_user_version = 7; --', 0)", ()))
+        change(ours / FILE, "INSERT INTO Settings VALUES('sqlite_user_version = 7; --', 0)")
         outcome: list[object] = []
 
         def look() -> None:
@@ -292,33 +285,12 @@ def test_the_library_itself_may_not_change_a_setting(ours):
     ],
 )
 def test_planted_schema_is_refused_before_anything_runs(ours, statement):
-    change(
-        ours,
-        *(
-            (part, ())
-            for part in statement.replace("; END", "\1").split("; ")
-            for part in [part.replace("\1", "; END")]
-        ),
-    )
-    before = (ours / FILE).read_bytes()
-    for create in (True, False):
-        with pytest.raises(NotAStoreError):
-            DiskCache(ours, create=create)
-    assert (ours / FILE).read_bytes() == before
-
-
-def test_store_that_lacks_a_table_is_not_mended(ours):
-    """diskcache would make an empty one."""
-    change(ours, ("DROP TABLE Cache", ()))
-    with pytest.raises(CorruptStoreError):
-        DiskCache(ours)
+    change(ours / FILE, statement)
+    check_refused(DiskCache, ours)
 
 
 def test_directory_of_diskcache_itself_is_not_taken_over(plain):
-    before = (plain / FILE).read_bytes()
-    with pytest.raises(NotAStoreError):
-        DiskCache(plain)
-    assert (plain / FILE).read_bytes() == before
+    check_refused(DiskCache, plain)
 
 
 def test_text_in_another_encoding_is_refused(tmp_path):

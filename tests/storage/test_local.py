@@ -1,32 +1,35 @@
-"""`Disk` and `DiskCache`, each a SQLite file in a folder: folder names, other writers, SQLite's limits, kill -9."""
+"""`Disk` and `DiskCache`, each a SQLite file in a folder: what they make and refuse, other writers, limits."""
 
 from __future__ import annotations
 
 import gc
-import os
-import random
-import select
-import signal
 import sqlite3
+import stat
 import threading
 import time
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.local_files import change, check_one_file, contents, names
-from tests.support.numbered_batches import batch, check_is_prefix, fill
-from tests.support.processes import fork
-from versioned_state.errors import FormatError, LimitExceededError, StorageFullError, StoreBusyError
+from tests.support.local_files import WAYS, Kind, change, check_refused, names
+from versioned_state.errors import (
+    CorruptStoreError,
+    FormatError,
+    InvalidArgumentError,
+    LimitExceededError,
+    NotAStoreError,
+    StoreBusyError,
+    StoreNotFoundError,
+)
 from versioned_state.storage import Disk, DiskCache
-
-Kind = type[Disk | DiskCache]
 
 FILES: dict[Kind, str] = {Disk: "store.sqlite3", DiskCache: "cache.db"}
 
 pytestmark = pytest.mark.parametrize("kind", FILES)
+
+
+# Opening
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,7 @@ pytestmark = pytest.mark.parametrize("kind", FILES)
         ":memory:",
         "a'b",
         "a\nb",
+        "file:x?mode=memory",
     ],
 )
 def test_a_directory_may_have_any_name(kind: Kind, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,15 +64,79 @@ def test_a_directory_may_have_any_name(kind: Kind, tmp_path: Path, name: str, mo
     assert names(tmp_path / name) == [FILES[kind]]
 
 
+def test_directory_is_made_for_this_user_alone_and_close_leaves_one_file(kind: Kind, tmp_path: Path) -> None:
+    place, file = tmp_path / "a" / "b" / "store", FILES[kind]
+    with kind(place) as store:
+        assert store.path == place
+        assert store.private
+        store.set("k", bytes(5_000_000))
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (place.parent.parent, place.parent, place)] == [0o700] * 3
+        assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in place.iterdir())
+        assert names(place) == [file, f"{file}-shm", f"{file}-wal"]
+    assert names(place) == [file]
+    assert repr(store) == f"<{kind.__name__} {str(place)!r}>"
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", b"bytes"])
+def test_bad_path_is_refused(kind: Kind, path: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        kind(path)
+
+
+def test_nothing_is_made_unless_asked_for(kind: Kind, tmp_path: Path) -> None:
+    for options in WAYS[kind][1:]:
+        for place in (tmp_path / "absent", tmp_path):
+            with pytest.raises(StoreNotFoundError):
+                kind(place, **options)
+    assert names(tmp_path) == []
+
+
+# Refusing what is not ours
+
+
+def test_directory_with_other_content_is_refused(kind: Kind, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    check_refused(kind, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello", b"x" * 5000, b"SQLite format 3\0", b"SQLite format 3\0" + b"\0" * 5000], ids=len
+)
+def test_file_that_is_not_a_database_is_refused(kind: Kind, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILES[kind]).write_bytes(content)
+    check_refused(kind, tmp_path)
+
+
+def test_file_directory_or_link_in_place_of_another_is_refused(kind: Kind, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "a" / FILES[kind]).mkdir(parents=True)
+    kind(tmp_path / "real").close()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / FILES[kind]).symlink_to(tmp_path / "real" / FILES[kind])
+    for place in (tmp_path / "file", tmp_path / "a", tmp_path / "b"):
+        for options in WAYS[kind]:
+            with pytest.raises(NotAStoreError):
+                kind(place, **options)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert names(tmp_path / "b") == [FILES[kind]]
+
+
+def test_store_that_lacks_a_table_is_not_mended(kind: Kind, tmp_path: Path) -> None:
+    kind(tmp_path).close()
+    change(tmp_path / FILES[kind], f"DROP TABLE {'entries' if kind is Disk else 'Cache'}")
+    check_refused(kind, tmp_path, CorruptStoreError)
+
+
 def test_store_of_a_newer_release_is_refused_and_not_touched(kind: Kind, tmp_path: Path) -> None:
     kind(tmp_path).close()
     change(tmp_path / FILES[kind], "PRAGMA user_version = 2")
-    before = contents(tmp_path)
-    for create in (True, False):
-        with pytest.raises(FormatError) as caught:
-            kind(tmp_path, create=create)
-        assert (caught.value.found, caught.value.supported) == (2, 1)
-    assert contents(tmp_path) == before
+    check_refused(kind, tmp_path, FormatError)
+    with pytest.raises(FormatError) as caught:
+        kind(tmp_path)
+    assert (caught.value.found, caught.value.supported) == (2, 1)
+
+
+# Other writers, and limits
 
 
 def test_busy_store_says_so_after_the_timeout_and_can_be_read_meanwhile(kind: Kind, tmp_path: Path) -> None:
@@ -102,23 +170,6 @@ def test_value_beyond_the_limit_of_sqlite_is_refused(kind: Kind, tmp_path: Path)
         store.set("k", b"2")
 
 
-def test_full_file_refuses_and_the_store_goes_on(kind: Kind, tmp_path: Path) -> None:
-    with kind(tmp_path) as store:
-        (connection,) = store._pool._connections
-        connection.execute("PRAGMA max_page_count = 60")
-        acknowledged = fill(store, StorageFullError)
-        assert acknowledged > 5
-        assert check_is_prefix(store) == acknowledged
-        with pytest.raises(StorageFullError):
-            store.set_many({f"o/ff{number:04x}": bytes(10_000) for number in range(100)})
-        assert check_is_prefix(store) == acknowledged
-        connection.execute("PRAGMA max_page_count = 1000")
-        puts, objects = batch(acknowledged + 1)
-        store.apply({}, puts, objects=objects)
-    with kind(tmp_path) as store:
-        assert check_is_prefix(store) == acknowledged + 1
-
-
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
 def test_descriptors_do_not_add_up(kind: Kind, tmp_path: Path) -> None:
     def count() -> int:
@@ -139,51 +190,3 @@ def test_descriptors_do_not_add_up(kind: Kind, tmp_path: Path) -> None:
                 second.get("k1")
         assert count() - before < 8
     assert count() <= before
-
-
-def write_until_killed(kind: Kind, place: Path, name: str, acknowledgements: int) -> None:
-    """Apply one numbered batch after the other, and write the number of each that is done."""
-    store = kind(place, timeout=60)
-    number = int(store.get(name) or b"0")
-    while True:
-        number += 1
-        objects = {f"o/{name}{number:08x}{part:02x}": bytes([part]) * 3000 for part in range(4)}
-        value = b"%d" % number
-        assert store.apply(
-            {name: b"%d" % (number - 1) if number > 1 else None}, {name: value, name + "/copy": value}, objects=objects
-        )
-        os.write(acknowledgements, b"%d\n" % number)
-        time.sleep(0.001)  # or the other writer would hardly get in
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_nothing_acknowledged_is_lost_by_kill_9(kind: Kind, tmp_path: Path, *, long_run: bool) -> None:
-    place = tmp_path / "store"
-    last = {"aa": 0, "bb": 0}
-    dice = random.Random(20)
-    for _ in range(2000 if long_run else 8):
-        pipes = {name: os.pipe() for name in last}
-        writers = [fork(partial(write_until_killed, kind, place, name, end)) for name, (_, end) in pipes.items()]
-        for reads, _ in pipes.values():
-            assert select.select([reads], [], [], 60)[0], "a writer does not get to its first batch"
-        time.sleep(dice.random() * 0.04)
-        for pid in writers:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        with kind(place) as store:
-            for name, (reads, writes) in pipes.items():
-                os.close(writes)
-                log = b""
-                while more := os.read(reads, 65536):
-                    log += more
-                os.close(reads)
-                acknowledged = int(log.rpartition(b"\n")[0].rpartition(b"\n")[2])
-                found = int(store.get(name) or b"0")
-                assert acknowledged > last[name]
-                # At most the one that was not acknowledged any more, and that one whole.
-                assert acknowledged <= found <= acknowledged + 1
-                assert store.get(f"{name}/copy") == store.get(name)
-                objects = [f"o/{name}{number:08x}{part:02x}" for number in range(1, found + 1) for part in range(4)]
-                assert sorted(store.keys(f"o/{name}")) == objects
-                last[name] = found
-    check_one_file(place, FILES[kind])

@@ -15,7 +15,6 @@ import psycopg
 import pytest
 
 from benchmarks import data
-from tests.support.processes import run
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.proxy import Proxy
 from tests.support.waiting import eventually
@@ -616,21 +615,6 @@ def test_connections_that_are_no_longer_needed_are_closed(postgres_server: Postg
         for _ in range(5):
             store.get("k")
         assert eventually(lambda: postgres_server.connections(schema) == 1)
-
-
-def test_store_forgotten_until_exit_closes_itself_without_a_warning(
-    postgres_server: PostgresServer, schema: str
-) -> None:
-    program = """
-        import sys
-        from versioned_state.storage.postgres.store import Postgres
-        store = Postgres(sys.argv[1], schema=sys.argv[2])
-        store.set("k", b"1")
-        other = [Postgres(sys.argv[1], schema=sys.argv[2])]
-        other.append(other)
-        other[0].get("k")
-    """
-    assert run(program, postgres_server.url, schema, options=("-X", "dev", "-W", "error")).stderr == ""
 
 
 def test_more_threads_than_connections(postgres_server: PostgresServer, schema: str) -> None:

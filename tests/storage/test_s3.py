@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.data import Message
+from tests.support.processes import run
 from tests.support.servers.s3 import SECRET, Fault, S3Server
 from versioned_state import Versioned
 from versioned_state.errors import (
@@ -35,11 +32,6 @@ from versioned_state.storage import S3, Cache, open_store
 from versioned_state.storage.s3.format import name_of
 
 FOREVER = 10**9
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    return f"{tmp_path.parent.name}/{tmp_path.name}"
 
 
 @pytest.fixture
@@ -275,8 +267,7 @@ def test_url(s3_server: S3Server, place: str, store: S3, monkeypatch: pytest.Mon
 
 
 def test_forked_child_gets_an_error_and_does_not_hang(s3_server: S3Server, place: str):
-    program = textwrap.dedent(
-        f"""
+    program = f"""
         import os
         from versioned_state.errors import StorageError
         from versioned_state.storage import S3
@@ -297,10 +288,8 @@ def test_forked_child_gets_an_error_and_does_not_hang(s3_server: S3Server, place
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
         assert store.get("k") == b"1"
-        """
-    )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    """
+    assert run(program, options=("-W", "ignore")).stderr == ""
 
 
 def test_store_that_is_closed_meanwhile(store: S3):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -33,11 +32,6 @@ HASTY: dict[str, Any] = {"timeout": 0.3, **PATIENT_ONCE}
 
 BEFORE = {"ref": b"1", "gone": b"x", "other": b"o", "o/cc": b"C"}
 OBJECTS = {"o/aa": b"A", "o/bb": b"B"}
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    return f"{tmp_path.parent.name}/{tmp_path.name}"
 
 
 def opened(s3_server: S3Server, place: str) -> S3:

@@ -121,6 +121,11 @@ def s3_place(s3_server: S3Server) -> Place:
     return lambda: f"s3://{BUCKET}/in/{uuid4().hex}?{options}&timeout=20"
 
 
+@pytest.fixture
+def disk_place(tmp_path: Path) -> Place:
+    return lambda: f"disk:{tmp_path}/s"
+
+
 @pytest.fixture(params=["redis_place", "postgres_place", "s3_place"])
 def url(request: pytest.FixtureRequest) -> str:
     """Where there is no store yet, on each kind of server."""
@@ -146,6 +151,21 @@ def test_a_store_on_a_server(url: str) -> None:
         assert store.get("k") == b"1"
         with pytest.raises(ReadOnlyError):
             store.set("k", b"2")
+
+
+@pytest.mark.parametrize("url", ["disk_place", "redis_place", "postgres_place"], indirect=True)
+def test_a_store_forgotten_until_exit_closes_itself_without_a_warning(url: str, tmp_path: Path) -> None:
+    program = """
+        import sys
+        from versioned_state.storage import open_store
+        store = open_store(sys.argv[1])
+        store.set("k", b"1")
+        other = [open_store(sys.argv[1])]
+        other.append(other)
+        other[0].get("k")
+    """
+    assert run(program, url, options=("-X", "dev", "-W", "error")).stderr == ""
+    assert [path.name for path in tmp_path.glob("s/*")] == ["store.sqlite3"] * url.startswith("disk")
 
 
 def test_two_prefixes_are_two_stores(redis_place: Place, postgres_place: Place, s3_place: Place) -> None:
@@ -388,6 +408,5 @@ def test_storage_by_the_wrong_name_says_the_right_one() -> None:
 
 def test_the_library_does_not_need_what_only_tests_need() -> None:
     program = "import sys, versioned_state.storage; assert not {'pytest', 'hypothesis'} & set(sys.modules); print('ok')"
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert ended.stdout == "ok\n", ended.stderr
+    assert run(program).stdout == "ok\n"
     assert importlib.import_module("versioned_state.storage.testing.contract").KVStoreContract

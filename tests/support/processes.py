@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 
@@ -62,6 +64,32 @@ def start(program: str, *arguments: object, options: tuple[str, ...] = ()) -> su
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def run_in_memory(program: str, folder: Path, *arguments: object, size: str = "50%") -> str:
+    """Run such a program on a file system in memory, mounted at the folder in a name space of its own.
+
+    The folder is its first argument. Returns its output.
+    """
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("may not mount a tmpfs here")
+    mount = f"mount -t tmpfs -o size={size} none '{folder}' && exec \"$@\""
+    command = [
+        "unshare",
+        "-rm",
+        "sh",
+        "-c",
+        mount,
+        "sh",
+        sys.executable,
+        "-c",
+        program,
+        *map(str, (folder, *arguments)),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 def run(program: str, *arguments: object, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
