@@ -1,6 +1,6 @@
 """Many processes commit to one branch: no round is lost, doubled or out of order, and each stands on the one before it.
 
-Over every kind of store that processes share. A kind is one line in ``SHARED``.
+Over every kind of store that processes share, which ``SHARED`` lists.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -18,17 +17,9 @@ import pytest
 
 from tests.support.numbered_rounds import check_objects
 from tests.support.processes import fork
-from tests.support.store_openers import Opener, postgres, redis
-from versioned_state import Disk, Repository, Versioned
+from tests.support.store_openers import SHARED, Opener
+from versioned_state import Repository, Versioned
 from versioned_state.errors import BranchMovedError
-from versioned_state.storage import DiskCache
-
-SHARED: dict[str, Callable[[pytest.FixtureRequest, Path], Opener]] = {
-    "disk": lambda request, folder: lambda: Disk(folder / "store", timeout=300),
-    "disk cache": lambda request, folder: lambda: DiskCache(folder / "store", timeout=300),
-    "redis": redis,
-    "postgres": postgres,
-}
 
 
 @pytest.fixture(params=SHARED)

@@ -9,7 +9,6 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -20,19 +19,12 @@ import pytest
 from tests.support.exact import exact
 from tests.support.handles import insist
 from tests.support.processes import fork, join
-from tests.support.store_openers import Opener, postgres, redis
+from tests.support.store_openers import SHARED, Opener
 from tests.support.strategies import make_large
 from versioned_state import Disk, Repository, Versioned
 from versioned_state.errors import StoreBusyError
 from versioned_state.state.worktree import worktree
-from versioned_state.storage import DiskCache
 
-SHARED: dict[str, Callable[[pytest.FixtureRequest, Path], Opener]] = {
-    "disk": lambda request, folder: partial(Disk, folder / "store", timeout=300),
-    "disk cache": lambda request, folder: partial(DiskCache, folder / "store", timeout=300),
-    "redis": redis,
-    "postgres": postgres,
-}
 EVERYDAY_S = {"disk": 3.0, "disk cache": 1.0, "redis": 1.5, "postgres": 1.5}
 
 

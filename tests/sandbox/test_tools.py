@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from enum import Enum
 from importlib import import_module
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import ROOT
+from tests.support.processes import run
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.sandbox import BaseSandbox, FilesystemSandbox, SandboxType, register, unregister
 from versioned_state.sandbox.registry import OPTIONS, check_type, is_local, make
@@ -143,5 +141,4 @@ def test_sandboxes_do_not_import_the_engine():
         "s.BaseSandbox, s.FilesystemSandbox, s.register\n"
         "print(sorted(n.split('.')[1] for n in sys.modules if n.count('.') == 1 and n.startswith('versioned_state.')))"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['arguments', 'errors', 'lazy', 'sandbox']"
+    assert run(program).stdout.strip() == "['arguments', 'errors', 'lazy', 'sandbox']"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -186,33 +183,6 @@ def test_no_dangling_ref_where_a_commit_is_half_way(
     assert (stores[0].get("ref"), stores[0].get(key)) == (b"new", b"content")
 
 
-def test_no_dangling_ref_beside_sweeps(stores: tuple[Postgres, ...], *, long_run: bool) -> None:
-    value = b"v" * 200
-    swept = 0
-    dice = random.Random(7)
-    for number in range(2000 if long_run else 100):
-        ref, names = f"ref/{number}", [f"o/{number:08x}{each:04x}" for each in range(30)]
-        stores[0].set_many({ref: b"old", **dict.fromkeys(names, value)})
-        works = [
-            partial(stores[0].apply, {ref: b"old"}, {}, names),
-            *(
-                partial(store.apply, {ref: b"old"}, {ref: b"new"}, objects=dict.fromkeys(names, value))
-                for store in stores[1:3]
-            ),
-        ]
-        # Each starts a little later than the others, or earlier: nobody is always first.
-        done, *committed = run_together(partial(later, dice.random() * 0.003, work) for work in works)
-        swept += done
-        assert committed.count(True) == 1
-        assert len(stores[3].get_many(names)) == len(names)
-    assert swept, "the sweep was never first: nothing was tested"
-
-
-def later(seconds: float, work: Callable[[], bool]) -> bool:
-    time.sleep(seconds)
-    return work()
-
-
 # Deadlocks
 
 
@@ -246,27 +216,22 @@ def test_sweep_waits_for_commits_and_they_for_it(postgres_server: PostgresServer
     assert (stores[0].get("o/aa"), stores[0].get("k")) == (None, b"2")
 
 
-# Processes
-
-
 # Forks
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-class TestForks:
-    def test_each_has_a_connection_of_its_own(self, stores: tuple[Postgres, ...]) -> None:
-        store = stores[0]
+def test_a_forked_child_has_a_connection_of_its_own(stores: tuple[Postgres, ...]) -> None:
+    store = stores[0]
 
-        def backend() -> int:
-            store.get("k")
-            (link,) = store._connections._home.idle
-            return link.info.backend_pid
+    def backend() -> int:
+        store.get("k")
+        (link,) = store._connections._home.idle
+        return link.info.backend_pid
 
-        before = backend()
+    before = backend()
 
-        def work() -> None:
-            assert backend() != before
-            store.close()
+    def work() -> None:
+        assert backend() != before
+        store.close()
 
-        join(fork(work))
-        assert backend() == before  # the child did not end it either
+    join(fork(work))
+    assert backend() == before  # the child did not end it either

@@ -93,16 +93,6 @@ def test_cache_never_keeps_a_ref_or_an_absence() -> None:
     assert cache.misses == 3  # the refs asked for are neither hits nor misses
 
 
-def test_two_caches_over_one_store_show_one_head() -> None:
-    memory = Memory()
-    one, other = Cache(memory), Cache(memory)
-    assert one.compare_and_set("ref", None, b"1")
-    assert other.get("ref") == b"1"
-    assert other.compare_and_set("ref", b"1", b"2")
-    assert one.get("ref") == b"2"
-    assert not one.compare_and_set("ref", b"1", b"3")
-
-
 def test_cache_keeps_what_was_written_through_it() -> None:
     _, counting, cache = cached()
     cache.set("o/aa", b"A")
@@ -167,18 +157,12 @@ def test_cache_is_bounded_and_drops_what_was_used_least_recently(touch: Callable
     assert cache.get("o/ff") == b"v" * 20_000
 
 
-def test_cache_counts_what_many_tiny_objects_cost() -> None:
+@pytest.mark.parametrize(("more", "most"), [("", 120), ("e" * 5000, 6)], ids=["tiny objects", "long keys"])
+def test_cache_counts_the_memory_of_keys_and_entries(more: str, most: int) -> None:
     _, _, cache = cached(max_bytes=30_000)
-    for number in range(1000):
-        cache.set(f"o/{number:04x}", b"")
-    assert 1 < len(cache._kept) <= 120
-
-
-def test_cache_counts_long_keys() -> None:
-    _, _, cache = cached(max_bytes=30_000)
-    for number in range(100):
-        cache.set(f"o/{number:04x}" + "e" * 5000, b"")
-    assert 1 < len(cache._kept) <= 6
+    for number in range(200):
+        cache.set(f"o/{number:04x}{more}", b"")
+    assert 1 < len(cache._kept) <= most
 
 
 def test_cache_shared_by_threads_serves_nothing_stale_and_counts_right() -> None:
