@@ -159,17 +159,17 @@ async def test_instances_in_a_message_are_stored_as_they_are_at_the_call() -> No
 def test_the_loop_leaves_long_values_to_the_worker_and_both_encode_the_same(change: str) -> None:
     session = Session("u", "s", has_plain_name=True)
     state: dict[str, Any] = {"long": messages(LONG), "text": "line\n" * 60_000, "n": 1}
-    with SessionHandle(Repository(Memory()), branch="u/s") as handle:
-        handle.save(session, handle.encoded(state), None)
-        CHANGES[change][0](state)
-        del state["n"]
-        encoded = handle.encoded(state, sealed=True)
-        assert len(encoded.late) == 1
-        handle.complete(encoded)
-        assert not encoded.late
-        whole = handle.encoded(state)
-        assert encoded.equals(whole)
-        assert sorted(encoded.changed) == sorted(whole.changed)
+    handle = SessionHandle(Repository(Memory()), branch="u/s")
+    handle.save(session, handle.encoded(state), None)
+    CHANGES[change][0](state)
+    del state["n"]
+    encoded = handle.encoded(state, sealed=True)
+    assert len(encoded.late) == 1
+    handle.complete(encoded)
+    assert not encoded.late
+    whole = handle.encoded(state)
+    assert encoded.equals(whole)
+    assert sorted(encoded.changed) == sorted(whole.changed)
 
 
 async def test_a_long_value_that_cannot_be_stored_is_refused_and_the_session_goes_on() -> None:

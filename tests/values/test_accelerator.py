@@ -518,7 +518,8 @@ def test_the_memory_of_marks_is_counted(fast):
 def test_sessions_keep_no_text_alive(fast):
     texts = [f"text {n} of a session" for n in range(100)]
     before = sys.getrefcount(texts[50])
-    with switched(fast), SessionHandle(Repository(Memory()), "a") as handle:
+    with switched(fast):
+        handle = SessionHandle(Repository(Memory()), "a")
         encoded = handle.encoded({"messages": [{"text": text} for text in texts]})
         assert encoded.changed
         after = sys.getrefcount(texts[50])

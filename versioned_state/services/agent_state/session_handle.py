@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.agents.modules.containers import captured
 from versioned_state.errors import (
@@ -37,23 +36,18 @@ from versioned_state.services.agent_state.rounds import LARGEST, NO_ROUNDS, Roun
 from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.aio.caller import StoreNeeded
-from versioned_state.state.branch import port
 from versioned_state.state.branch.branch_handle import BranchHandle
+from versioned_state.state.branch.contents import ContentHandle
 from versioned_state.state.branch.merging import Resolving
 from versioned_state.state.branch.publisher import PreparedCommit, Proposal, publish
 from versioned_state.state.branch.summary import summary_of
 from versioned_state.state.worktree.entries import UNSTORABLE, Repacking, Staged, Unstorable
 from versioned_state.values.detection.baselines import Baseline, Elements, Entries, Pinned
-from versioned_state.values.keys import USER, user_key
+from versioned_state.values.keys import user_key
 from versioned_state.values.trees.edit import edit_map
-from versioned_state.values.trees.tree import iter_items, rank
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Publication
-
-_AFTER: Final = bytes((USER[0] + 1,))
-_CELL_BYTES: Final = 300
-"""Approximate bytes of memory for each key of the last state, besides its cell."""
 
 _TEXT: Final = 1 << 18
 _PARTS: Final = 1 << 13
@@ -130,39 +124,15 @@ class Save:
     rounds: Rounds = NO_ROUNDS
 
 
-class SessionHandle(port.OpenHandle):
-    """A handle on a session's branch, for one call at a time.
-
-    It loads no values. After an exception it must be closed.
-    """
+class SessionHandle(ContentHandle):
+    """A handle on a session's branch, whose commits of a whole state are rounds. It loads no values."""
 
     def __init__(self, repository: Repository, branch: str) -> None:
-        self._handle = BranchHandle(repository, branch, None)
+        super().__init__(repository, branch)
         self._encoder = self._handle.worktree.encoder
         self._encoder.fingerprinter.keeps_marks = False  # marks would keep the texts of a state that nobody else keeps
         self._nodes = self._encoder.nodes
-        # of the state that was saved last through this handle
-        self._cells: dict[bytes, tuple[bytes, Baseline | None]] = {}
-        self._content_of: Commit | None = None  # the commit whose keys these are
         self._rounds: tuple[Commit, Rounds] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._close(warning=False)
-
-    def _close(self, *, warning: bool) -> None:
-        self._handle.close()
-
-    @property
-    def _held_bytes(self) -> int:
-        cells = sum(
-            _CELL_BYTES + len(cell) + (0 if base is None else base.held_bytes) for cell, base in self._cells.values()
-        )
-        return self._handle.worktree.held_bytes + cells
 
     @property
     def is_warm(self) -> bool:
@@ -328,16 +298,13 @@ class SessionHandle(port.OpenHandle):
                 key: (before[key][0] if key in before else None, cells[key][0] if key in cells else None)
                 for key in encoded.changed
             }
-        nodes, tree = self._nodes, parent.tree
-        theirs: dict[bytes, bytes] = {}
-        if tree.count:
-            theirs.update(iter_items(nodes, tree, rank(nodes, tree, USER), rank(nodes, tree, _AFTER)))
+        theirs = self._stored(parent.tree)
         changes: dict[bytes, tuple[bytes | None, bytes | None]] = {}
         for key, (cell, _) in encoded.cells.items():
             old = theirs.pop(key, None)
             if old != cell:
                 changes[key] = old, cell
-        if user_key(FILES_KEY) in theirs and has_files(nodes, tree):
+        if user_key(FILES_KEY) in theirs and has_files(self._nodes, parent.tree):
             del theirs[user_key(FILES_KEY)]
         changes.update((key, (old, None)) for key, old in theirs.items())
         return changes

@@ -137,10 +137,15 @@ class ContentHandle(port.OpenHandle):
         if onto is self._content_of:
             before = {key: cell for key, (cell, _) in self._cells.items()}
         else:
-            before = {}
-            for prefix in self._prefixes if onto.tree.count else ():
-                start, end = rank(nodes, onto.tree, prefix), rank(nodes, onto.tree, prefix + b"\xff")
-                before.update(iter_items(nodes, onto.tree, start, end))
+            before = self._stored(onto.tree)
         changes: dict[bytes, bytes | None] = {key: cell for key, (cell, _) in cells.items() if before.get(key) != cell}
         changes.update((key, None) for key in before.keys() - cells.keys())
         return edit_map(nodes, onto.tree, changes) if changes else onto.tree
+
+    def _stored(self, tree: Tree) -> dict[bytes, bytes]:
+        """Read the content in the root of a commit: by root key, the cell of its value."""
+        nodes = self._handle.worktree.encoder.nodes
+        found: dict[bytes, bytes] = {}
+        for prefix in self._prefixes if tree.count else ():
+            found.update(iter_items(nodes, tree, rank(nodes, tree, prefix), rank(nodes, tree, prefix + b"\xff")))
+        return found
