@@ -62,7 +62,7 @@ class Handles(Generic[H]):
         except BaseException:
             close_handle(state)
             raise
-        self._keep(branch, state)
+        self.give(branch, state)
 
     def take(self, branch: str) -> H | None:
         """Take the handle of a branch, if one is open and idle.
@@ -80,10 +80,6 @@ class Handles(Generic[H]):
         with self._lock:
             return self._pop(next(iter(self._idle))) if len(self._idle) >= self._limit else None
 
-    def give(self, branch: str, state: H) -> None:
-        """Keep a handle for the next call."""
-        self._keep(branch, state)
-
     def forget(self, branch: str) -> None:
         """Close the handle of a branch, if there is one and no call uses it."""
         state = self.take(branch)
@@ -98,7 +94,8 @@ class Handles(Generic[H]):
         for state in idle.values():
             close_handle(state)
 
-    def _keep(self, branch: str, state: H) -> None:
+    def give(self, branch: str, state: H) -> None:
+        """Keep a handle for the next call."""
         port.handle(state).worktree.trim(_NODE_BYTES)
         size = _HANDLE_BYTES + port.held_bytes(state)
         with self._lock:

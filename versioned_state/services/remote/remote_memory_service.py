@@ -21,7 +21,7 @@ class RemoteMemoryService(RemoteService, MemoryService):
     async def add_memory(self, user_id: str, messages: Given, session_id: str | None = None) -> None:
         """Add messages to a session of a user, all of them or none."""
         body = [data for _, data in as_messages(messages)]
-        await self._call("POST", "/v1/memory", user_id, session_id or None, body=body, has_body=True)
+        await self._call("POST", "/v1/memory", user_id, session_id or None, body=body)
 
     async def search_memory(
         self, user_id: str, messages: Given, filters: Mapping[str, Any] | None = None
@@ -43,7 +43,7 @@ class RemoteMemoryService(RemoteService, MemoryService):
         await self._call("DELETE", "/v1/memory", user_id, session_id or None, absent=lambda: None)
 
     async def _found(self, user_id: str, path: str, body: dict[str, Any]) -> list[Message]:
-        found = await self._call("POST", path, user_id, body=body, has_body=True, reads=True, absent=list)
+        found = await self._call("POST", path, user_id, body=body, reads=True, absent=list)
         return [Message.model_validate(each) for each in found]
 
 

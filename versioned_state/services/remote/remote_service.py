@@ -169,7 +169,6 @@ class RemoteService(ServiceWithLifecycleManager):
         session_id: str | None = None,
         *,
         body: Any = None,
-        has_body: bool = False,
         absent: Callable[[], T] | None = None,
         reads: bool = False,
         **parameters: object,
@@ -179,6 +178,7 @@ class RemoteService(ServiceWithLifecycleManager):
         Returns the value of the answer, or None. Encodes the body before it returns to the event loop.
 
         Args:
+            body: the value of the body, or None without one.
             absent: the result if there is no such session. Without it, the call raises ``SessionNotFoundError``.
             reads: whether a POST only reads.
             parameters: the parameters of the query. Those that are None are left out.
@@ -190,7 +190,7 @@ class RemoteService(ServiceWithLifecycleManager):
         query = _query({"user_id": user_id, "session_id": session_id, **parameters})
         if len(query) > _LONGEST_QUERY:
             raise LimitExceededError("the length of the ids of a call, percent-encoded", limit=_LONGEST_QUERY)
-        content = bodies.encode(body) if has_body else None
+        content = None if body is None else bodies.encode(body)
         path = path.replace("/v1", self.root, 1)
         write = method != "GET" and not reads
         return await self._run(lane, lambda: self._send(method, path + query, content, write=write, absent=absent))

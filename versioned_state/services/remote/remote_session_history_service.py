@@ -79,7 +79,6 @@ class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
                 session.user_id,
                 _stripped(session.id),
                 body=body,
-                has_body=True,
                 ttl_seconds=ttl_seconds,
             )
             session.messages.extend(each for each, _ in messages)

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from versioned_state.arguments import as_ttl, count, instance_of
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.services.base import as_id
+from versioned_state.services.base import as_id, check_counts
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.remote_memory_service import RemoteMemoryService
 from versioned_state.services.remote.remote_service import RemoteService
@@ -128,27 +128,12 @@ class RemoteSessionService(RemoteService, SessionService):
 
         The list is empty if there is no such session.
         """
-        if limit is not None:
-            count("limit", limit)
+        check_counts(limit=limit)
         found = await self._call("GET", "/v1/session/log", user_id, _session(session_id), limit=limit, absent=list)
         return [_commit(each) for each in found]
 
     async def delete_session(self, user_id: str, session_id: str) -> None:
         await self._call("DELETE", "/v1/session", user_id, _session(session_id), absent=lambda: None)
-
-    async def _turn_call(self, turn: _RemoteTurn, body: dict[str, Any] | None) -> Any:
-        """Begin a turn, or end it with a body."""
-        if body is None:
-            return await self._call("GET", "/v1/session/turn", turn.user_id, turn.session_id)
-        return await self._call(
-            "POST",
-            "/v1/session/turn",
-            turn.user_id,
-            turn.session_id,
-            body=body,
-            has_body=True,
-            ttl_seconds=turn.ttl_seconds,
-        )
 
 
 class _CopiedState(TurnState):
@@ -198,14 +183,13 @@ class _RemoteTurn(Turn):
     ) -> None:
         super().__init__()
         self._service = service
-        self.user_id = user_id
-        self.session_id = session_id
-        self.ttl_seconds = ttl_seconds
+        self._ids = user_id, session_id
+        self._ttl_seconds = ttl_seconds
         self._message = message
         self._base = ""
 
     async def _begin(self) -> TurnState:
-        found = await self._service._turn_call(self, None)
+        found = await self._service._call("GET", "/v1/session/turn", *self._ids)
         self._base = found["base"]
         return _CopiedState(found["state"])
 
@@ -220,7 +204,9 @@ class _RemoteTurn(Turn):
             "memory": self._remembered,
             "message": self._message,
         }
-        answer = await self._service._turn_call(self, body)
+        answer = await self._service._call(
+            "POST", "/v1/session/turn", *self._ids, body=body, ttl_seconds=self._ttl_seconds
+        )
         return _commit(answer["commit"])
 
     async def _fail(self) -> None:

@@ -35,7 +35,6 @@ class RemoteStateService(RemoteService, StateService):
             user_id,
             session_id or None,
             body=dict(state),
-            has_body=True,
             round_id=round_id,
             ttl_seconds=ttl_seconds,
         )
