@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, get_ident
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,11 +18,20 @@ from versioned_state.services.store_service import StoreService
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Disk, KVStore, open_store
 
+T = TypeVar("T")
+
 
 class Counters(StoreService):
     """Counts up a number for each session: the smallest service."""
 
     kind = "%counters"
+
+    async def on(self, branch: str, function: Callable[[Versioned], T]) -> T:
+        def call() -> T:
+            with self._accepted[1].handle(branch) as state:
+                return function(state)
+
+        return await self.run_in_turn(branch, call)
 
     async def count(self, user: str, session: str) -> int:
         def step(state: Versioned) -> int:
@@ -30,7 +40,7 @@ class Counters(StoreService):
             state.commit()
             return int(state["n"])
 
-        return await self._on(self.branch(user, session), step)
+        return await self.on(self.branch(user, session), step)
 
 
 async def test_a_service_over_a_url_opens_at_start_and_closes_at_stop(tmp_path: Path) -> None:
@@ -134,7 +144,7 @@ async def test_a_slow_session_holds_up_neither_the_loop_nor_another_session() ->
             threads.add(get_ident())
             assert let_go.wait(20)
 
-        slow = asyncio.ensure_future(service._on(service.branch("a", "slow"), wait))
+        slow = asyncio.ensure_future(service.on(service.branch("a", "slow"), wait))
         behind = asyncio.ensure_future(service.count("a", "slow"))
         assert await service.count("a", "quick") == 1
         assert not slow.done()
@@ -216,7 +226,7 @@ async def test_the_handle_of_a_failed_call_is_not_used_again() -> None:
 
         await service.count("a", "b")
         with pytest.raises(LookupError):
-            await service._on(branch, fail)
+            await service.on(branch, fail)
         assert await service.count("a", "b") == 2
         for number in range(5):
             await service.count("a", str(number))

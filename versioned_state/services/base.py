@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Self
 
-from versioned_state.arguments import instance_of
+from versioned_state.arguments import count, instance_of
 
 
 class ServiceWithLifecycleManager(ABC):
@@ -53,3 +53,10 @@ def as_id(name: str, id: object) -> str:
     Raises ``InvalidArgumentError``, which names the argument, if it is not a string.
     """
     return id if type(id) is str else str.__str__(instance_of(name, id, str))
+
+
+def check_counts(**counts: int | None) -> None:
+    """Raise ``InvalidArgumentError``, which names the argument, for one that is neither None nor a count."""
+    for name, value in counts.items():
+        if value is not None:
+            count(name, value)

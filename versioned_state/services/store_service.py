@@ -251,6 +251,13 @@ class StoreService(ServiceWithLifecycleManager):
                 raise ServiceNotStartedError(type(self).__name__, stopped=True)
             self._open()  # a service in memory needs no start
 
+    @property
+    def _accepted(self) -> tuple[Repository, Handles[Any]]:
+        """The repository and the handles, for an accepted call, also while the service stops."""
+        assert self._repository is not None
+        assert self._handles is not None
+        return self._repository, self._handles
+
     # Calls
 
     def branch(self, user_id: str, session_id: str) -> str:
@@ -290,21 +297,6 @@ class StoreService(ServiceWithLifecycleManager):
             raise ServiceNotStartedError(type(self).__name__, stopped=True) from None
         return await result_of(future)
 
-    async def _on(self, branch: str, function: Callable[[Versioned], T]) -> T:
-        """Run a function of a branch's handle off the loop.
-
-        The handle may stand on a commit that is no longer the head.
-        """
-
-        def call() -> T:
-            handles = self._handles
-            assert handles is not None
-            with handles.handle(branch) as state:
-                return function(state)
-
-        return await self.run_in_turn(branch, call)
-
     def _open_handle(self, branch: str) -> port.OpenHandle:
         """Open a handle on a branch. A service with handles of its own overrides this."""
-        assert self._repository is not None
-        return Versioned(self._repository, branch=branch)
+        return Versioned(self._accepted[0], branch=branch)

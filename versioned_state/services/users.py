@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -109,11 +109,14 @@ def branches_of(repository: Repository, user_id: str) -> Iterator[tuple[str, Ref
             yield kind, ref
 
 
-def delete_user(repository: Repository, user_id: str) -> UserErasure:
+def delete_user(repository: Repository, user_id: str, *, forget: Callable[[str], object] | None = None) -> UserErasure:
     """Erase the branches of a user from the store, of all services, with their history, and check that nothing is left.
 
     Commits and objects that branches of others lead to stay. A call on the user's sessions that is made meanwhile
     begins a new session. Cost: as of ``purge``.
+
+    Args:
+        forget: drops what a service holds of an erased branch.
 
     Raises:
         UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
@@ -126,6 +129,9 @@ def delete_user(repository: Repository, user_id: str) -> UserErasure:
     report = repository.purge(branches=patterns)
     left = tuple(address.hex() for address in _in_store(repository, commits))
     again = tuple(ref.name for _, ref in branches_of(repository, user_id))
+    if forget is not None:
+        for branch in report.branches:
+            forget(branch)
     return UserErasure(tuple(sorted(report.branches)), len(commits), left, again, report)
 
 

@@ -26,7 +26,7 @@ from versioned_state.services.agent_state.reading import commit_of, content_of, 
 from versioned_state.services.agent_state.rounds import NO_ROUNDS, check_number
 from versioned_state.services.agent_state.session_handle import Session, SessionHandle
 from versioned_state.services.agent_state.session_saves import AskedSave, Limits, SessionSaves, encoded
-from versioned_state.services.base import ServiceWithLifecycleManager, as_id
+from versioned_state.services.base import ServiceWithLifecycleManager, as_id, check_counts
 from versioned_state.services.calls.heads import at_head, at_listed, head_of, iter_sessions
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.session_hooks import SessionHooks
@@ -120,13 +120,7 @@ class VersionedStateService(StoreService, StateService):
     ) -> None:
         super().__init__(store, **options)
         self._ttl = None if ttl_seconds is None else as_ttl(ttl_seconds)
-        for name, value in (
-            ("max_state_bytes", max_state_bytes),
-            ("max_sessions", max_sessions),
-            ("max_rounds", max_rounds),
-        ):
-            if value is not None:
-                count(name, value)
+        check_counts(max_state_bytes=max_state_bytes, max_sessions=max_sessions, max_rounds=max_rounds)
         self._max_state_bytes = max_state_bytes
         self._max_sessions = max_sessions
         self._max_rounds = max_rounds
@@ -211,7 +205,7 @@ class VersionedStateService(StoreService, StateService):
         prefix = branch_name(as_id("user_id", user_id)) + "/"
 
         def listed() -> list[str]:
-            repository = self._accepted_repository()
+            repository = self._accepted[0]
             found = []
             for info in iter_sessions(repository, prefix):
                 rounds = at_listed(
@@ -252,8 +246,7 @@ class VersionedStateService(StoreService, StateService):
 
             def delete() -> None:
                 self._saves.joined(branch, lambda state: saving.delete_round(state, session, round_id))
-                if self._handles is not None:
-                    self._handles.forget(branch)  # it has the old rounds
+                self._accepted[1].forget(branch)  # it has the old rounds
 
             if await self._read(
                 branch, lambda repository, head: round_id in rounds_at(repository.database, head), absent=False
@@ -262,10 +255,10 @@ class VersionedStateService(StoreService, StateService):
             return
 
         def remove() -> None:
-            assert self._handles is not None
-            self._handles.forget(branch)
+            repository, handles = self._accepted
+            handles.forget(branch)
             with suppress(UnknownRevisionError):
-                self._accepted_repository().branches.delete(branch, force=True)
+                repository.branches.delete(branch, force=True)
 
         await self.run_in_turn(branch, remove)
 
@@ -324,7 +317,7 @@ class VersionedStateService(StoreService, StateService):
         branch, session = self._session_of(user_id, session_id)
 
         def retain() -> int:
-            repository = self._accepted_repository()
+            repository = self._accepted[0]
             if head_of(repository.database, branch) is None:
                 return 0
             since = None if older_than is None else repository.database.now() - older_than // timedelta(microseconds=1)
@@ -353,11 +346,8 @@ class VersionedStateService(StoreService, StateService):
         user = as_id("user_id", user_id)
 
         def erase() -> UserErasure:
-            report = users.delete_user(self._accepted_repository(), user)
-            assert self._handles is not None
-            for branch in report.branches:
-                self._handles.forget(branch)
-            return report
+            repository, handles = self._accepted
+            return users.delete_user(repository, user, forget=handles.forget)
 
         return await self.run_in_turn(_USERS, erase)
 
@@ -372,7 +362,7 @@ class VersionedStateService(StoreService, StateService):
             StorageError: the store failed. There is no file then.
         """
         user = as_id("user_id", user_id)
-        return await self.run_in_turn(_USERS, lambda: users.export_user(self._accepted_repository(), user, path))
+        return await self.run_in_turn(_USERS, lambda: users.export_user(self._accepted[0], user, path))
 
     # Sessions
 
@@ -399,23 +389,17 @@ class VersionedStateService(StoreService, StateService):
     @property
     def _saves(self) -> SessionSaves:
         """The saves of sessions, for an accepted call."""
-        assert self._handles is not None
         limits = Limits(self._max_sessions, self._max_rounds)
-        return SessionSaves(self._accepted_repository(), self._handles, limits, self._creations, self.session_hooks)
+        return SessionSaves(*self._accepted, limits, self._creations, self.session_hooks)
 
     def _open_handle(self, branch: str) -> SessionHandle:
-        return SessionHandle(self._accepted_repository(), branch=branch)
-
-    def _accepted_repository(self) -> Repository:
-        """Return the repository for an accepted call, also while the service stops."""
-        assert self._repository is not None
-        return self._repository
+        return SessionHandle(self._accepted[0], branch=branch)
 
     async def _read(self, branch: str, function: Callable[[Repository, Commit], T], absent: T) -> T:
         """Run a function of a session's head off the loop. Returns ``absent`` if there is no such session."""
 
         def call() -> T:
-            repository = self._accepted_repository()
+            repository = self._accepted[0]
             return at_head(repository.database, branch, lambda head: function(repository, head), absent)
 
         return await self.run_in_turn(branch, call)

@@ -143,8 +143,7 @@ class VersionedMemoryService(StoreService, MemoryService):
         self._check_started()
         if not given:
             return
-        made = await self._embedded_if_it_works(given)
-        name = "" if self._embedder is None else _model(self._embedder)
+        made, name = await self.embedded(given)
         added = Addition(branch, user_id, session_name(session_id), given, made, name, self._ttl)
         await self._run_item(branch, added, self._add_all)
 
@@ -254,19 +253,23 @@ class VersionedMemoryService(StoreService, MemoryService):
 
     # Adding
 
-    async def _embedded_if_it_works(self, given: Sequence[dict[str, Any]]) -> list[bytes] | None:
-        """Embed some messages, except texts without words. Returns None if there is no embedder, or if it fails."""
+    async def embedded(self, given: Sequence[dict[str, Any]]) -> tuple[list[bytes] | None, str]:
+        """Embed the messages of an addition, except texts without words.
+
+        Returns the vectors, or None if there is no embedder or it fails, and the name of the embedder.
+        """
         if self._embedder is None:
-            return None
+            return None, ""
+        name = _model(self._embedder)
         try:
-            return await _embedded(self._embedder, [text_of(data) for data in given])
+            return await _embedded(self._embedder, [text_of(data) for data in given]), name
         except EmbedderError as error:
             # The messages matter more than their vectors, which the next search by vector adds.
             _log.warning(
                 "the embedder failed: messages are added without vectors",
                 extra={"error": type(error.__cause__).__name__},
             )
-            return None
+            return None, name
 
     # Searching
 
@@ -312,13 +315,11 @@ class VersionedMemoryService(StoreService, MemoryService):
     @property
     def _memory(self) -> StoredMemory:
         """The memories, for a call on a thread."""
-        repository = self._repository
-        assert repository is not None
-        assert self._handles is not None
+        repository, handles = self._accepted
         indexed = self._indexed
         if indexed is None or indexed[0] is not repository:
             indexed = self._indexed = repository, index_of(repository.store)
-        return StoredMemory(repository, self._handles, indexed[1], self._vectors)
+        return StoredMemory(repository, handles, indexed[1], self._vectors)
 
 
 class InMemoryMemoryService(VersionedMemoryService):

@@ -153,20 +153,20 @@ class StoredMemory:
 
     def delete_user(self, branch: str) -> None:
         """Delete the branch of a user."""
-        self._forget(branch)
+        self.forget(branch)
         with suppress(UnknownRevisionError):
             self._repository.branches.delete(branch, force=True)
         self.index.erase(branch)
 
-    def _forget(self, branch: str) -> None:
-        """Drop what this process and the index hold of a branch."""
+    def forget(self, branch: str) -> None:
+        """Drop what this process and the index hold of a branch that is deleted, or was moved back."""
         self._handles.forget(branch)
         self.vectors.forget(branch)
         self.index.erase(branch)
 
     def erase_user(self, branch: str) -> PurgeReport:
         """Purge the branch of a user."""
-        self._forget(branch)
+        self.forget(branch)
         report = self._repository.purge(branches=branch)
         self.index.erase(branch)
         return report

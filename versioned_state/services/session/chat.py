@@ -93,10 +93,17 @@ class Chat(StoredSessions):
 
     # Reading
 
-    def read(self, branch: str, name: SessionName, last: int | None) -> Session | None:
+    def head(self, branch: str, name: SessionName) -> Commit | None:
+        """Return the head of a session, which has all its messages from now on, or None if there is no session."""
         head = head_of(self._database, branch)
-        if (head is None or not self._has_messages(head)) and self.older(branch) is not None:
+        has_messages = head is not None and MESSAGES in self.kept(self._repository.snapshot(head))
+        if not has_messages and self.older(branch) is not None:
             self.take_in(branch, name)
+            head = head_of(self._database, branch)
+        return head
+
+    def read(self, branch: str, name: SessionName, last: int | None) -> Session | None:
+        self.head(branch, name)
         return super().read(branch, name, last)
 
     def names(self, prefix: str) -> list[str]:
@@ -112,9 +119,6 @@ class Chat(StoredSessions):
         }
         found |= {branch_name(each.id): each for each in super().listing(user_id, prefix, after, limit)}
         return [found[name] for name in sorted(found)][:limit]
-
-    def _has_messages(self, head: Commit) -> bool:
-        return MESSAGES in self.kept(self._repository.snapshot(head))
 
     # Writing
 
@@ -259,9 +263,7 @@ class ChatService(VersionedSessionHistoryService):
     @property
     def stored(self) -> Chat:
         """The messages, for a call on a thread."""
-        assert self._repository is not None
-        assert self._handles is not None
-        return Chat(self._repository, self._handles, self._quotas, self._creations, self.forget)
+        return Chat(*self._accepted, self._quotas, self._creations, self.forget)
 
     def check_sizes(self, stored: list[dict[str, Any]]) -> None:
         """Raise ``QuotaExceededError`` for a message that is too large."""

@@ -24,7 +24,7 @@ from versioned_state.services.calls.heads import ERASURES, head_of, iter_session
 from versioned_state.services.memory import vectors
 from versioned_state.services.memory.indexes.index import Counts, WordIndex, scan
 from versioned_state.services.memory.memories import DEFAULT_SESSION, MESSAGES, Memories, Place, session_name
-from versioned_state.services.memory.memory_service import VersionedMemoryService, _model
+from versioned_state.services.memory.memory_service import VersionedMemoryService
 from versioned_state.services.memory.stored_memory import StoredMemory
 from versioned_state.state.versioned import Versioned
 
@@ -188,10 +188,6 @@ class SessionMemory(StoredMemory):
             self.clear(info.name)
         super().delete_user(branch)
 
-    def forget(self, branch: str) -> None:
-        """Drop what this process and the index hold of a branch that is deleted, or was moved back."""
-        self._forget(branch)
-
 
 class SessionMemoryService(VersionedMemoryService):
     """See the module. The calls are those of ``MemoryService``, and their costs too, for each session of the user."""
@@ -233,20 +229,11 @@ class SessionMemoryService(VersionedMemoryService):
     def _clear_session(self, branch: str) -> None:
         self.stored.clear(branch)
 
-    async def embedded(self, given: Sequence[dict[str, Any]]) -> tuple[list[bytes] | None, str]:
-        """Embed the messages of an addition, if there is an embedder and it works.
-
-        Returns the vectors, and the name of the embedder.
-        """
-        return await self._embedded_if_it_works(given), "" if self._embedder is None else _model(self._embedder)
-
     @property
     def stored(self) -> SessionMemory:
         """The memories, for a call on a thread."""
         found = super()._memory
-        assert self._repository is not None
-        assert self._handles is not None
-        return SessionMemory(self._repository, self._handles, found.index, self._vectors)
+        return SessionMemory(*self._accepted, found.index, self._vectors)
 
     @property
     def _memory(self) -> StoredMemory:

@@ -27,7 +27,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.services import users
 from versioned_state.services.agent_state.session_handle import Session
 from versioned_state.services.agent_state.state_service import StateService, VersionedStateService
-from versioned_state.services.base import ServiceWithLifecycleManager, as_id
+from versioned_state.services.base import ServiceWithLifecycleManager, as_id, check_counts
 from versioned_state.services.memory.memories import session_name
 from versioned_state.services.memory.memory_service import MemoryService
 from versioned_state.services.memory.stored_memory import Addition
@@ -294,8 +294,7 @@ class VersionedSessionService(StoreService, SessionService):
         The meta of a turn's commit has the number of its ``round``. Cost: the commits.
         """
         branch = self.branch(user_id, session_id)
-        if limit is not None:
-            count("limit", limit)
+        check_counts(limit=limit)
         return await self.run_in_turn(branch, lambda: self._turns.log(branch, limit))
 
     async def delete_session(self, user_id: str, session_id: str) -> None:
@@ -309,13 +308,10 @@ class VersionedSessionService(StoreService, SessionService):
         """
         user = as_id("user_id", user_id)
 
-        def erase() -> UserErasure:
-            report = users.delete_user(self.repository, user)
-            for branch in report.branches:
-                self._memory.stored.forget(branch)
-            return report
-
-        return await self.run_in_turn(f"{SessionMemoryService.kind}/{user}", erase)
+        return await self.run_in_turn(
+            f"{SessionMemoryService.kind}/{user}",
+            lambda: users.delete_user(self.repository, user, forget=self._forget),
+        )
 
     # Beginning and end
 
@@ -342,11 +338,7 @@ class VersionedSessionService(StoreService, SessionService):
     @property
     def _turns(self) -> StoredTurns:
         """The turns, for a call on a thread."""
-        assert self._repository is not None
-        assert self._handles is not None
-        return StoredTurns(
-            self._repository, self._handles, self._history.stored, self._memory.stored, self._state.session_hooks
-        )
+        return StoredTurns(*self._accepted, self._history.stored, self._memory.stored, self._state.session_hooks)
 
 
 class StoredTurn(Turn):

@@ -38,7 +38,7 @@ from versioned_state.services.calls.turn import ALONE, Steps, sent
 from versioned_state.services.memory.stored_memory import Addition, StagedMemory
 from versioned_state.services.session.chat import Chat
 from versioned_state.services.session.session_memory import SessionMemory
-from versioned_state.services.session_history.stored_sessions import MESSAGES, SessionName, keep_id
+from versioned_state.services.session_history.stored_sessions import SessionName, keep_id
 from versioned_state.services.session_hooks import FILES_KEY, SessionHooks
 from versioned_state.state.branch import port
 from versioned_state.state.branch.commit_options import CommitOptions
@@ -352,12 +352,7 @@ class StoredTurns:
 
     def fork(self, branch: str, name: SessionName, target: str, copy: SessionName, ttl: int | None) -> None:
         """Begin the branch of a copy at the head of a session."""
-        head = head_of(self._database, branch)
-        if (head is None or MESSAGES not in self._chat.kept(self._repository.snapshot(head))) and self._chat.older(
-            branch
-        ) is not None:
-            self._chat.take_in(branch, name)
-            head = head_of(self._database, branch)
+        head = self._chat.head(branch, name)
         if head is None:
             raise SessionNotFoundError(name.session_id)
         self._repository.branches.begin(target, head, ttl=ttl, origin=branch)

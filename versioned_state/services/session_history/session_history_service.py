@@ -15,7 +15,7 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.off_loop import to_the_end
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
-from versioned_state.services.base import ServiceWithLifecycleManager, as_id
+from versioned_state.services.base import ServiceWithLifecycleManager, as_id, check_counts
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.calls.turn import Steps
 from versioned_state.services.schemas.agent_schemas import Message
@@ -192,8 +192,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         """
         prefix = self._prefix(user_id)
         start = None if after is None else self.branch(user_id, after)
-        if limit is not None:
-            count("limit", limit)
+        check_counts(limit=limit)
         return await self.run_in_turn(prefix, lambda: self._sessions.listing(user_id, prefix, start, limit))
 
     async def append_message(
@@ -258,9 +257,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
     @property
     def _sessions(self) -> StoredSessions:
         """The sessions, for a call on a thread."""
-        assert self._repository is not None
-        assert self._handles is not None
-        return StoredSessions(self._repository, self._handles, self._quotas, self._creations)
+        return StoredSessions(*self._accepted, self._quotas, self._creations)
 
     def _get(self, branch: str, name: SessionName, last: int | None) -> Session | None:
         sessions = self._sessions

@@ -24,6 +24,7 @@ from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.refs.reflog import EXPIRE
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.services.base import check_counts
 from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.heads import at_head, at_listed, is_over, iter_sessions, unless_erased
 from versioned_state.services.calls.locks import Locks
@@ -74,13 +75,7 @@ class Quotas:
     kept: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("max_message_bytes", self.message_bytes),
-            ("max_messages", self.messages),
-            ("max_sessions", self.sessions),
-        ):
-            if value is not None:
-                count(name, value)
+        check_counts(max_message_bytes=self.message_bytes, max_messages=self.messages, max_sessions=self.sessions)
         if self.kept is not None:
             count("max_messages_per_session", self.kept, least=1)
 
@@ -234,10 +229,7 @@ class StoredSessions:
 
     def erase_user(self, user_id: str) -> UserErasure:
         """Erase all of a user's data in the store, history included."""
-        report = delete_user(self._repository, user_id)
-        for branch in report.branches:
-            self._handles.forget(branch)
-        return report
+        return delete_user(self._repository, user_id, forget=self._handles.forget)
 
     def append_in_steps(self, items: list[Append]) -> Steps[Sequence[None]]:
         """Append to one session in one commit, sent with appends to other sessions if the session's handle is open.
