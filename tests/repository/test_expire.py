@@ -8,11 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.interrupts import Interrupt, Trace
+from tests.support.faults import attempts
+from tests.support.interrupts import Interrupt, interrupts
+from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository, Versioned
-from versioned_state.errors import InvalidArgumentError, StateError
+from versioned_state.errors import InvalidArgumentError
 from versioned_state.storage import Counting, KVStore
-from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 SECOND = 1_000_000
@@ -37,12 +38,7 @@ def clock() -> Clock:
 
 @pytest.fixture(params=["indexed", "one condition"])
 def repository(request, clock) -> Repository:
-    class One(Wrapper):
-        def __init__(self) -> None:
-            super().__init__(Memory())
-            self.max_expected = 1
-
-    return Repository(Memory() if request.param == "indexed" else One(), clock=clock)
+    return Repository(Memory() if request.param == "indexed" else OneCondition(), clock=clock)
 
 
 def session(repository: Repository, name: str, ttl: float | None = 60) -> Versioned:
@@ -247,7 +243,7 @@ def test_writers_side_by_side_lose_nothing(tmp_path):
 
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_failure_at_any_call_loses_nothing_and_the_next_call_does_the_rest(fault):
-    for at in range(1, 80):
+    for attempt in attempts(fault):
         clock = Clock()
         store = Memory()
         repository = Repository(store, clock=clock)
@@ -258,39 +254,30 @@ def test_a_failure_at_any_call_loses_nothing_and_the_next_call_does_the_rest(fau
         kept["n"] = 1
         kept.commit()
         clock.sleep(30)
-        faulty = Faulty(store, at=None, fault=fault)
+        faulty = Faulty(store)
         failing = Repository(faulty, clock=clock)
-        faulty.calls, faulty.at = 0, at
         first: list[str] = []
-        with suppress(StateError):
+        with attempt.on(faulty):
             first = failing.expire()
         assert "b" in repository.branches
-        fired, faulty.at = faulty.fired, None
         assert set(first) | set(failing.expire()) <= {"a", "c"}
         assert list(repository.branches) == ["b"]
         assert repository.fsck().ok
         clock.sleep(70)
         assert repository.expire() == ["b"]
         assert list(store.keys("due/")) == list(store.keys("recent/")) == []
-        if not fired:
-            return
-    pytest.fail("it never went through without a fault")
 
 
 def test_an_interrupt_at_any_line_loses_nothing():
-    for at in range(1, 100_000, 19):
+    for trace in interrupts(19):
         clock = Clock()
         repository = Repository(Memory(), clock=clock)
         for name in "ab":
             session(repository, name)
         session(repository, "c", 1000)
         clock.sleep(61)
-        try:
-            Trace(at).run(repository.expire)
-        except Interrupt:
-            repository.expire()
-            assert list(repository.branches) == ["c"]
-            assert repository.fsck().ok
-        else:
-            return
-    pytest.fail("it was interrupted at every line")
+        with suppress(Interrupt):
+            trace.run(repository.expire)
+        repository.expire()
+        assert list(repository.branches) == ["c"]
+        assert repository.fsck().ok

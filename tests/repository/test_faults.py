@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.exact import exact
+from tests.support.handles import RollbackWantedError
 from tests.support.long_runs import first
 from tests.support.outage import Outage
 from versioned_state import Memory, OnMoved, Repository, Versioned
@@ -25,10 +26,6 @@ from versioned_state.errors import CommitInDoubtError, StorageError
 from versioned_state.storage import Fault, Faulty, InjectedCrash, KVStore
 
 MESSAGES = [{"n": n, "text": f"message {n} " * (n % 8)} for n in range(200)]
-
-
-class UndoError(Exception):
-    pass
 
 
 @dataclass(frozen=True)
@@ -83,11 +80,11 @@ def _transaction(state: Versioned) -> Any:
 def _failing_transaction(state: Versioned) -> Any:
     held = state["messages"]
     before = exact(state.copy())
-    with suppress(UndoError), state.transaction("four"):
+    with suppress(RollbackWantedError), state.transaction("four"):
         state["messages"].append("in the transaction")
         state["prefs"] = {}
         del state["step"]
-        raise UndoError
+        raise RollbackWantedError
     assert exact(state.copy()) == before
     assert state["messages"] is held
 
@@ -111,10 +108,10 @@ def other_messages(store: KVStore) -> None:
 def _failing_edits(state: Versioned) -> Any:
     held = state.sequence("messages")[40]
     before = exact(state.checkout("HEAD").copy()), exact(list(state.sequence("messages")))
-    with suppress(UndoError), state.transaction("four"):
+    with suppress(RollbackWantedError), state.transaction("four"):
         held["n"] = "changed in vain"
         del state.sequence("messages")[100:]
-        raise UndoError
+        raise RollbackWantedError
     assert (exact(state.checkout("HEAD").copy()), exact(list(state.sequence("messages")))) == before
     assert held["n"] == "changed"
     assert state.sequence("messages")[40] is held
@@ -434,10 +431,10 @@ def fail_at_random(seed: int) -> None:
                 case 0:
                     state.refresh()
                 case 1:
-                    with suppress(UndoError), state.transaction():
+                    with suppress(RollbackWantedError), state.transaction():
                         state["list"].append("never")
                         state["dict"] = {}
-                        raise UndoError
+                        raise RollbackWantedError
                 case 2:
                     str(state.status()), state.copy()
                 case _:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from tests.support.concurrent_stores import ActsBeforeCall
+from tests.support.faults import attempts
 from tests.support.garbage import NOW, append, assert_whole, contents, prepare
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
     CorruptObjectError,
-    StorageError,
 )
 from versioned_state.objects.keys import GC
 from versioned_state.repository.refs import gc_fence
@@ -87,7 +85,7 @@ def test_writers_put_down_where_refs_go_while_gc_is_at_work(monkeypatch):
 
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
 def test_a_writer_whose_store_fails_while_gc_is_at_work(fault):
-    for k in itertools.count(1):
+    for attempt in attempts(fault):
         store = Memory()
         prepare(store)
         faulty = Faulty(store)
@@ -98,19 +96,14 @@ def test_a_writer_whose_store_fails_while_gc_is_at_work(fault):
         assert begun.stored is not None
         store.set(GC, begun.stored)
         state["messages"].append("now")
-        faulty.arm(k, fault=fault)
-        with suppress(StorageError):
+        with attempt.on(faulty):
             state.commit("now")
-        fired = faulty.fired
-        faulty.arm(None)
         state.commit("now")
         assert next(state.log()).message == "now"
         assert sum(commit.message == "now" for commit in state.log()) == 1
         record = read_gc_record(store.get(GC))
         assert Repository(store).branches["main"].id in {address.hex() for address in record.published}
         assert_whole(store)
-        if not fired:
-            break
 
 
 class Watched(Memory):

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support import store_openers
 from tests.support.concurrent_stores import ActsBeforeCall
+from tests.support.stores import OneCondition
 from versioned_state import Cache, Disk, Memory, Repository, Versioned
 from versioned_state.errors import (
     CorruptObjectError,
@@ -31,17 +32,8 @@ from versioned_state.objects.record import read_record
 from versioned_state.repository.refs.gc_fence import GcFence, GcRecord
 from versioned_state.services.agent_state import StateService
 from versioned_state.storage import Counting, Encrypted, Fault, Faulty, ReadOnly, Tiered
-from versioned_state.storage.wrapper import Wrapper
 
 RUNS = ("r0", "r1", 0, 1, 2, True, None, "", "\ud800", 2**70)
-
-
-class One(Wrapper):
-    """A store that takes one condition a batch."""
-
-    def __init__(self):
-        super().__init__(Memory())
-        self.max_expected = 1
 
 
 def assert_right(store, runs=RUNS, keys=("run", "step")):
@@ -420,7 +412,7 @@ def test_a_record_that_was_lost_ends_the_index():
 
 def test_what_is_refused():
     with pytest.raises(UnsupportedByStoreError, match="one condition"):
-        Repository(One()).index_meta("run")
+        Repository(OneCondition()).index_meta("run")
     store = Memory()
     repository = filled(store, 1)
     for bad in (1, None, b"run", "\ud800", "k" * 1001):

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.names.listing import Order
 from versioned_state.repository.refs.ref import WINDOW, Place
 from versioned_state.storage import Counting, Counts, KVStore
-from versioned_state.storage.wrapper import Wrapper
 
 SECOND = 1_000_000
 
@@ -76,13 +76,7 @@ def store(request, tmp_path) -> Iterator[KVStore]:
     elif request.param == "memory":
         yield Memory()
     else:
-
-        class One(Wrapper):
-            def __init__(self) -> None:
-                super().__init__(Memory())
-                self.max_expected = 1
-
-        yield One()
+        yield OneCondition()
 
 
 def test_by_name_by_prefix_and_page_by_page(store):

@@ -30,6 +30,7 @@ from hypothesis.stateful import (
 )
 
 from tests.support.exact import clone, exact
+from tests.support.handles import RollbackWantedError
 from tests.support.mutations import containers, fresh, mutate
 from tests.support.state_trees import StateTrees
 from tests.support.strategies import make_large
@@ -62,10 +63,6 @@ class Handle:
     moved: bool = False
     content: Content = field(default_factory=dict)
     held: dict[str, Any] = field(default_factory=dict)
-
-
-class UndoError(Exception):
-    pass
 
 
 seeds = st.integers(0, 2**32)
@@ -325,9 +322,9 @@ class RepositoryMachine(RuleBasedStateMachine):
         before = dict(handle.content)
         held = dict(handle.held)
         if fails == "inside":
-            with suppress(UndoError), handle.state.transaction("never"):
+            with suppress(RollbackWantedError), handle.state.transaction("never"):
                 self.some_changes(handle, rng)
-                raise UndoError
+                raise RollbackWantedError
             handle.content, handle.held = before, held
             self.forget(handle)
             self.drop_replaced(handle)
@@ -338,9 +335,9 @@ class RepositoryMachine(RuleBasedStateMachine):
                 self.some_changes(handle, rng)
                 if fails == "nested":
                     outer, held_outer = dict(handle.content), dict(handle.held)
-                    with suppress(UndoError), handle.state.transaction():
+                    with suppress(RollbackWantedError), handle.state.transaction():
                         self.some_changes(handle, rng)
-                        raise UndoError
+                        raise RollbackWantedError
                     handle.content, handle.held = outer, held_outer
                     self.drop_replaced(handle)
                 merged, changes = self.merged(handle), self.changes(handle)

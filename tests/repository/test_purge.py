@@ -13,6 +13,7 @@ import pytest
 from tests.support.handles import committed
 from tests.support.histories import Clock
 from tests.support.personal_data import SECRET, agent, holds
+from tests.support.stores import OneCondition
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, StateError, UnmergedBranchError, UnsafeStoreError
 from versioned_state.objects.address import Address
@@ -313,9 +314,6 @@ def test_what_makes_no_sense_is_refused(arguments: Any):
 
 
 def test_where_gc_cannot_run_nothing_is_changed():
-    class OneCondition(Memory):
-        max_expected = 1
-
     store = OneCondition()
     repository = Repository(store)
     committed(repository, alice=SECRET)

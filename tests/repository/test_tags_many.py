@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from tests.support.outage import Outage
+from tests.support.stores import OneCondition
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
     STAGED,
@@ -18,16 +19,7 @@ from versioned_state.errors import (
     UnsupportedByStoreError,
 )
 from versioned_state.storage import Counting, ReadOnly
-from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
-
-
-class One(Wrapper):
-    """A store that takes one condition a batch."""
-
-    def __init__(self):
-        super().__init__(Memory())
-        self.max_expected = 1
 
 
 def tagged(store, count=6):
@@ -108,7 +100,7 @@ def test_a_copy_leads_to_the_same_commits_and_keeps_them():
 
 
 def test_a_store_of_one_condition_a_batch():
-    state, _ = tagged(One())
+    state, _ = tagged(OneCondition())
     tags = state.repository.tags
     with pytest.raises(UnsupportedByStoreError):
         tags.copy("t/", "u/")
@@ -235,7 +227,7 @@ def test_wrong_tags_commit_nothing(tags):
 
 
 def test_tags_of_commits_together_on_a_store_of_one_condition():
-    a, b = two(One())
+    a, b = two(OneCondition())
     with pytest.raises(UnsupportedByStoreError):
         Repository.commit_together([a, b], tags=["ta", "tb"])
     assert a.status()
