@@ -429,6 +429,22 @@ def test_history_that_was_pruned_is_not_listed(store: KVStore):
     assert counting.counts.applies == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"filter": {"source": "loop"}}], ids=["all", "filtered"])
+def test_a_listing_leaves_out_what_another_process_has_pruned_and_collected(options: dict[str, Any]):
+    store = Memory()
+    with another(store) as saver, another(store) as other:
+        at: Any = config()
+        for step in range(40):
+            at = put(saver, at, {"n": f"{step} " * 300}, step=step)
+        assert steps(saver, **options) == list(range(39, -1, -1))
+        listing = saver.list(config(), **options)
+        assert next(listing).metadata["step"] == 39
+        other.repository.prune(keep_last=5, expire=timedelta(0), gc=True)
+        assert [each.metadata["step"] for each in listing] == [38, 37, 36, 35]
+        assert steps(saver, **options) == [39, 38, 37, 36, 35]
+        assert steps(saver, limit=3, **options) == [39, 38, 37]
+
+
 def test_a_store_for_reading_only_is_listed():
     store = Memory()
     with VersionedSaver(Repository(store)) as saver:

@@ -36,6 +36,7 @@ from versioned_state.integrations.langgraph.lines import (
     SHADOWED,
     Content,
     Entry,
+    Known,
     Line,
     Lines,
     checkpoint_id,
@@ -215,8 +216,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         at_once = 1 if limit is None or fits is not None or len(lines) > 1 else min(limit, _PAGE)
         streams = [self._descending(line, wanted, end, fits, at_once) for line in lines]
         found = merge(*streams, key=itemgetter(0), reverse=True) if len(streams) > 1 else chain(*streams)
-        for _, line, commit, writes in islice(found, limit):
-            yield self._tuple(line, commit, writes=writes)
+        yield from islice(self._present(found), limit)
         for line in lines if fits is not None else ():
             self._lines.write_pages(line, _metadata_beside)
 
@@ -259,6 +259,30 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
                 if fits is None or fits.has(commit):
                     yield id, line, commit, writes.get(id)
             at_once = min(4 * at_once, _PAGE)
+
+    def _present(self, found: Iterator[Found]) -> Iterator[CheckpointTuple]:
+        """Yield the checkpoints that were found, without those that others have pruned, and gc has taken, since."""
+        renewed: dict[Line, Known | None] = {}  # the lines of which one was missing, as they are since
+
+        def read(each: Found) -> CheckpointTuple | None:
+            id, line, at, writes = each
+            commit: Commit | None = at
+            if line in renewed:
+                known = renewed[line]
+                if known is None:
+                    known = renewed[line] = self._lines.known(line)
+                commit = known.find(id)
+            try:
+                return None if commit is None else self._tuple(line, commit, writes=writes)
+            except MissingObjectError:
+                self._lines.forget(line)
+                renewed[line] = None
+                raise
+
+        for each in found:
+            made = self._lines.database.unless_swept(partial(read, each))
+            if made is not None:
+                yield made
 
     def _metadata(self, commit: Commit) -> Mapping[str, Any]:
         meta = commit.meta
