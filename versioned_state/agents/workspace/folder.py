@@ -14,13 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
-from versioned_state.agents.workspace.entries import RESERVED, Entry, data_of
+from versioned_state.agents.workspace.entries import RESERVED, Entry, data_of, file_entry
 from versioned_state.values.codec.files import File, Folder, Symlink
 
 TEMPORARY: Final = RESERVED + ".tmp"
 """The name under which a file is written, before it is renamed."""
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -31,6 +31,10 @@ _IN_THE_WAY: Final = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.
 
 Stat = tuple[int, int, int, int, int]
 """Times of modification and of change in nanoseconds, size, inode and mode, which differ if a file was changed."""
+
+
+FOLDER_STAT: Final[Stat] = (0, 0, 0, 0, stat.S_IFDIR)
+"""The stat of an empty folder: a constant, because only its content shows whether it was changed."""
 
 
 def stat_of(found: os.stat_result) -> Stat:
@@ -68,13 +72,13 @@ class Parents:
     @staticmethod
     def _enter(parent: int, name: str, *, create: bool) -> int:
         try:
-            return os.open(name, _FOLDER, dir_fd=parent)
+            return os.open(name, FOLDER, dir_fd=parent)
         except FileNotFoundError:
             if not create:
                 raise
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=parent)
-        return os.open(name, _FOLDER, dir_fd=parent)
+        return os.open(name, FOLDER, dir_fd=parent)
 
     def close(self) -> None:
         while self._open:
@@ -97,6 +101,13 @@ def read_file(parent: int, name: str) -> bytes:
         os.close(descriptor)
 
 
+def read_entry(parent: int, name: str, mode: int) -> Entry | None:
+    """Return the entry of a file or link with this mode, or None for anything else. Raises ``OSError``."""
+    if stat.S_ISREG(mode):
+        return file_entry(read_file(parent, name), mode & 0o777)
+    return Symlink(os.readlink(name, dir_fd=parent)) if stat.S_ISLNK(mode) else None
+
+
 def look(parents: Parents, path: str) -> os.stat_result | None:
     """Return the stat of a path, without following links, or None if nothing is there."""
     try:
@@ -112,7 +123,7 @@ def is_empty(parents: Parents, path: str) -> bool:
     """Return whether a folder is empty except for files that a killed process left."""
     with suppress(OSError):
         parent, name = parents.open(path)
-        descriptor = os.open(name, _FOLDER, dir_fd=parent)
+        descriptor = os.open(name, FOLDER, dir_fd=parent)
         try:
             with os.scandir(descriptor) as found:
                 return all(each.name.startswith(RESERVED) for each in found)
@@ -209,7 +220,7 @@ def _remove_folder(parent: int, name: str) -> None:
 
 
 def _remove_temporary(parent: int, name: str) -> None:
-    descriptor = os.open(name, _FOLDER, dir_fd=parent)
+    descriptor = os.open(name, FOLDER, dir_fd=parent)
     try:
         os.unlink(TEMPORARY, dir_fd=descriptor)
     finally:

@@ -123,9 +123,6 @@ class WorkspaceHook(Hook):
         self._failed = None
 
     def discard(self) -> None:
-        self._to_head()
-
-    def _to_head(self) -> None:
         head = self.handle.head
         self.folder.follow(head)
         self.folder.bring_to(head)
@@ -138,7 +135,7 @@ class WorkspaceHook(Hook):
         if isinstance(saved, Saved):
             self.folder.bring(saved.nodes, saved.content)
         else:
-            self._to_head()
+            self.discard()
 
     def restore(self, path: StatePath, snapshot: Snapshot) -> bool:
         root = path_of_root_key(self.key)

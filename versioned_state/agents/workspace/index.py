@@ -25,7 +25,7 @@ import msgpack
 from xxhash import xxh3_128_digest
 
 from versioned_state.agents.workspace.entries import RESERVED
-from versioned_state.agents.workspace.folder import Stat, open_root
+from versioned_state.agents.workspace.folder import FOLDER, Stat, open_root
 from versioned_state.errors import WorkspaceError
 
 _READ_ONLY: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -173,7 +173,7 @@ class Records:
         try:
             with suppress(FileExistsError):
                 os.mkdir(RESERVED, 0o700, dir_fd=place)
-            return os.open(RESERVED, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+            return os.open(RESERVED, FOLDER, dir_fd=place)
         finally:
             if place != root:
                 os.close(place)

@@ -10,15 +10,24 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
 
-from versioned_state.agents.workspace.entries import MAX_FOLDERS, RESERVED, Entry, file_entry
-from versioned_state.agents.workspace.folder import ABSENT, Parents, Stat, look, read_file, stat_of
+from versioned_state.agents.workspace.entries import MAX_FOLDERS, RESERVED, Entry
+from versioned_state.agents.workspace.folder import (
+    ABSENT,
+    FOLDER,
+    FOLDER_STAT,
+    Parents,
+    Stat,
+    look,
+    read_entry,
+    read_file,
+    stat_of,
+)
 from versioned_state.agents.workspace.ignore import Rules, rules_of
 from versioned_state.agents.workspace.index import Index
 from versioned_state.errors import LimitExceededError, WorkspaceError
 from versioned_state.values.cells import MAX_KEY
-from versioned_state.values.codec.files import Folder, Symlink
+from versioned_state.values.codec.files import Folder
 
 Changes = dict[str, tuple[Stat | None, bytes | None]]
 """The paths that differ from the commit, with the present stat and cell of each, or None if there is no file."""
@@ -211,9 +220,7 @@ class Scan:
                 return
             ignored = True  # except for the files that the commit has
         try:
-            folder = os.open(
-                path.rpartition("/")[2], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent
-            )
+            folder = os.open(path.rpartition("/")[2], FOLDER, dir_fd=parent)
         except OSError as error:
             if error.errno in ABSENT:
                 return
@@ -235,19 +242,15 @@ class Scan:
         if old == cell:  # even if it is not empty now: two commits that were merged may have both
             self._seen += 1
         elif empty:
-            self.changes[path] = (_FOLDER_STAT, cell)
+            self.changes[path] = (FOLDER_STAT, cell)
         elif known:
             self.changes[path] = (None, None)  # it was a file, and is a folder with something in it
 
     def _suspect(self, folder: int, name: str, path: str, now: Stat, *, known: bool) -> None:
         """Read a file or link whose content is not known."""
-        mode = now[4]
         try:
-            if stat.S_ISREG(mode):
-                entry = file_entry(read_file(folder, name), mode & 0o777)
-            elif stat.S_ISLNK(mode):
-                entry = Symlink(os.readlink(name, dir_fd=folder))
-            else:
+            entry = read_entry(folder, name, now[4])
+            if entry is None:
                 self.special.append(path)
                 if known:
                     self.changes[path] = (now, None)
@@ -270,11 +273,3 @@ class Scan:
     @staticmethod
     def _failed(path: str, error: OSError) -> WorkspaceError:
         return WorkspaceError(f"{path} cannot be read: {error.strerror}", [path])
-
-
-_FOLDER_STAT: Final = (0, 0, 0, 0, stat.S_IFDIR)
-
-
-def stat_of_folder() -> Stat:
-    """Return the stat of an empty folder: a constant, because only its content shows whether it was changed."""
-    return _FOLDER_STAT

@@ -22,15 +22,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from versioned_state.agents.workspace.content import Content, check_entries, check_paths, in_batches
 from versioned_state.agents.workspace.entries import (
-    Entry,
     cell_of,
-    file_entry,
     form_of,
     path_of,
     same_entry,
     why_no_entry,
 )
 from versioned_state.agents.workspace.folder import (
+    FOLDER_STAT,
     Brought,
     Parents,
     Stat,
@@ -38,13 +37,13 @@ from versioned_state.agents.workspace.folder import (
     is_empty,
     look,
     open_root,
-    read_file,
+    read_entry,
     remove,
     stat_of,
     write,
 )
 from versioned_state.agents.workspace.index import Index, Position, Records
-from versioned_state.agents.workspace.scan import Changes, Ignored, Scan, stat_of_folder
+from versioned_state.agents.workspace.scan import Changes, Ignored, Scan
 from versioned_state.errors import (
     DirtyWorkspaceError,
     MissingObjectError,
@@ -55,7 +54,7 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.commit import Commit
 from versioned_state.values.changes.diff import diff_maps
-from versioned_state.values.codec.files import Folder, Symlink
+from versioned_state.values.codec.files import Folder
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import path_of as path_of_root_key
@@ -193,9 +192,9 @@ class WorkingFolder:
         if self._index.changed >= _SAVE_AFTER:
             self.records.write_index(head.address, self._index)
 
-    def nodes(self, staging: Staging | None = None) -> Nodes:
-        """Return nodes over the store, for objects that go nowhere, or to a staging."""
-        staging = Staging(self._database().objects) if staging is None else staging
+    def nodes(self) -> Nodes:
+        """Return nodes over the store, for objects that go nowhere."""
+        staging = Staging(self._database().objects)
         return Nodes(staging, staging=staging)
 
     # The content of the folder
@@ -233,15 +232,16 @@ class WorkingFolder:
     def dirty(self, nodes: Nodes) -> Changes:
         """Return the user's changes, without those that an interrupted move has made already."""
         changes = self.scan(nodes)
-        toward = self._toward(nodes)
+        toward = self._contents_at(nodes, self._position.toward)
         if not toward:
             return changes
         return {
             path: found for path, found in changes.items() if all(other.cell_at(path) != found[1] for other in toward)
         }
 
-    def _toward(self, nodes: Nodes) -> list[Content]:
-        found = (self._content_at(nodes, address) for address in self._position.toward)
+    def _contents_at(self, nodes: Nodes, addresses: Iterable[bytes]) -> list[Content]:
+        """Return the files of those commits that the store has."""
+        found = (self._content_at(nodes, address) for address in addresses)
         return [content for content in found if content is not None]
 
     def follow(self, head: Commit) -> None:
@@ -256,7 +256,7 @@ class WorkingFolder:
         self._is_new = False
         nodes = self.nodes()
         old, new = self.base(nodes), Content.of(nodes, head.tree, self.key)
-        toward = self._toward(nodes)
+        toward = self._contents_at(nodes, self._position.toward)
         if same(old.tree, new.tree) and not toward:
             self._set_at(head)
             return
@@ -306,11 +306,7 @@ class WorkingFolder:
         changed: dict[str, tuple[bytes | None, bytes | None]] = {}
         for other in [new, *toward]:
             for key, before, _ in diff_maps(nodes, old.tree, other.tree):
-                path = path_of(key)
-                if path is None:
-                    raise WorkspaceError(
-                        "the state has a file whose path is not a string", remains="no file was touched"
-                    )
+                path = _path_of(key)
                 changed[path] = before, new.cell_at(path)
         return changed
 
@@ -341,13 +337,10 @@ class WorkingFolder:
             if stat.S_ISDIR(found.st_mode):
                 cell = cell_of(encoder, Folder(), path)
                 is_kept = cell == expected or (cell in known and is_empty(parents, path))
-                return stat_of_folder(), cell if is_kept else None
+                return FOLDER_STAT, cell if is_kept else None
             parent, name = parents.open(path)
-            if stat.S_ISLNK(found.st_mode):
-                entry: Entry = Symlink(os.readlink(name, dir_fd=parent))
-            elif stat.S_ISREG(found.st_mode):
-                entry = file_entry(read_file(parent, name), found.st_mode & 0o777)
-            else:
+            entry = read_entry(parent, name, found.st_mode)
+            if entry is None:
                 return now, b""  # a socket, a pipe or a device, which no commit has
         except OSError as error:
             raise WorkspaceError(f"{path} cannot be read: {error.strerror}", [path]) from error
@@ -413,7 +406,7 @@ class WorkingFolder:
         check_paths(cells)
         stats = self._stats(wanted, changes)
         unknown = [path for path in wanted if path in changes or path not in self._index.cells]
-        lost = [path for path in unknown if stats[path] not in (None, stat_of_folder())]
+        lost = [path for path in unknown if stats[path] not in (None, FOLDER_STAT)]
         if overwrite == "restored":
             lost = self._unknown(nodes, lost, changes)
         if lost and overwrite is not True:
@@ -461,8 +454,7 @@ class WorkingFolder:
 
     def _unknown(self, nodes: Nodes, paths: Iterable[str], changes: Changes) -> list[str]:
         """Return those of some paths at which the folder does not have the content that ``restore`` wrote."""
-        found = [self._content_at(nodes, address) for address in self._position.restored]
-        restored = [content for content in found if content is not None]
+        restored = self._contents_at(nodes, self._position.restored)
         return [
             path
             for path in paths
@@ -474,9 +466,7 @@ class WorkingFolder:
         wanted: dict[str, bytes | None] = {}
         within = f"{scope}/"
         for key, _, cell in diff_maps(nodes, self.base(nodes).tree, target.tree):
-            path = path_of(key)
-            if path is None:
-                raise WorkspaceError("the state has a file whose path is not a string", remains="no file was touched")
+            path = _path_of(key)
             if scope is None or path == scope or path.startswith(within):
                 wanted[path] = cell
         for path, (_, now) in changes.items():
@@ -498,15 +488,13 @@ class WorkingFolder:
                 if path in changes:
                     found[path] = changes[path][0]
                 elif path in self._index.cells:
-                    found[path] = self._index.stats.get(path, stat_of_folder())
+                    found[path] = self._index.stats.get(path, FOLDER_STAT)
                 else:
                     try:
                         now = look(parents, path)
                     except OSError as error:
                         raise WorkspaceError(f"{path} cannot be read: {error.strerror}", [path]) from error
-                    found[path] = (
-                        None if now is None else stat_of_folder() if stat.S_ISDIR(now.st_mode) else stat_of(now)
-                    )
+                    found[path] = None if now is None else FOLDER_STAT if stat.S_ISDIR(now.st_mode) else stat_of(now)
         return found
 
     def bring_to(self, commit: Commit) -> None:
@@ -558,12 +546,8 @@ class WorkingFolder:
         Raises ``UnknownPathError`` if neither that commit nor the one that the folder is at has such a file.
         """
         nodes = self.nodes()
-        if path is None:
-            return self.bring(
-                nodes, Content.of(nodes, commit.tree, self.key), source=commit.address, overwrite=overwrite
-            )
         target = Content.of(nodes, commit.tree, self.key)
-        if not any(content.holds(path) for content in (target, self.base(nodes))):
+        if path is not None and not any(content.holds(path) for content in (target, self.base(nodes))):
             raise UnknownPathError(
                 *self.paths_of([path]), at=commit.short, hint="paths are relative to the folder, with / between names"
             )
@@ -579,6 +563,13 @@ class WorkingFolder:
 
 
 _OVERWRITE: Final = "restore(path, overwrite=True) overwrites them, and commit() keeps them"
+
+
+def _path_of(key: bytes) -> str:
+    path = path_of(key)
+    if path is None:
+        raise WorkspaceError("the state has a file whose path is not a string", remains="no file was touched")
+    return path
 
 
 def _check_typed(nodes: Nodes, steps: Iterable[Step]) -> None:
