@@ -214,7 +214,7 @@ class _Work:
             forks = await run_on_handle(port.lock(self._state), self._fork_all)
             running = [call(state=self._part_of(fork)) for call, fork in zip(self._calls, forks, strict=True)]
             ended = await asyncio.gather(*running, return_exceptions=True)
-            results = [_result_of(partial(_raise_or_return, each)) for each in ended]
+            results = [(None, each) if isinstance(each, BaseException) else (each, None) for each in ended]
             outcomes = await run_on_handle(port.lock(self._state), partial(self._land, forks, results))
             await self._end_off_loop()  # within the block: an interrupt that comes before it leaves no branch either
         except GeneratorExit:  # the coroutine is closed, and cannot wait
@@ -252,10 +252,7 @@ class _Work:
         return _run_in_process, f"disk:{store.path}", fork.branch, names, shape, call
 
     def _part_of(self, fork: Versioned) -> Versioned | Namespace:
-        part: Versioned | Namespace = fork
-        for name in _names_of(self._space):
-            part = part.namespace(name)
-        return part
+        return _part(fork, _names_of(self._space))
 
     # Forks
 
@@ -313,7 +310,7 @@ class _Work:
 
     # Merging
 
-    def _land(self, forks: list[Versioned], results: list[tuple[Any, BaseException | None]]) -> list[Outcome[Any]]:
+    def _land(self, forks: list[Versioned], results: Sequence[tuple[Any, BaseException | None]]) -> list[Outcome[Any]]:
         base = self._state.head
         merged = self._fork("merged")
         outcomes: list[Outcome[Any]] = []
@@ -410,17 +407,19 @@ def _names_of(space: Versioned | Namespace) -> list[str]:
     return names.split("\0") if names else []
 
 
+def _part(state: Versioned, names: list[str]) -> Versioned | Namespace:
+    """Return the namespace with these names, from the outermost on."""
+    part: Versioned | Namespace = state
+    for name in names:
+        part = part.namespace(name)
+    return part
+
+
 def _result_of(result: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return result(), None
     except BaseException as error:  # noqa: BLE001 - it becomes the outcome of the call
         return None, error
-
-
-def _raise_or_return(value: Any) -> Any:
-    if isinstance(value, BaseException):
-        raise value
-    return value
 
 
 def _executor(option: ExecutorOption, count: int) -> Executor:
@@ -437,7 +436,4 @@ def _run_in_process(url: str, branch: str, names: list[str], shape: dict[str, An
     from versioned_state.state.open import open as open_state
 
     with open_state(url, branch=branch, create=False, **shape) as state:
-        part: Versioned | Namespace = state
-        for name in names:
-            part = part.namespace(name)
-        return call(state=part)
+        return call(state=_part(state, names))
