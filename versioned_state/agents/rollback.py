@@ -15,7 +15,7 @@ from versioned_state.arguments import instance_of
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.inspect.effects_behind import effects_after, effects_behind
-from versioned_state.repository.ledger import EffectRecord, Entry, Facts, Ledger
+from versioned_state.repository.ledger import Entry, Facts, Ledger
 from versioned_state.state.branch import port
 from versioned_state.state.versioned import Namespace, Versioned
 
@@ -31,18 +31,6 @@ class RolledBack:
 
     key: str
     result: Any
-
-
-def effects_behind_head(state: Versioned | Namespace) -> list[EffectRecord]:
-    """Return the effects behind a state's head, oldest first: done, or in doubt, by rounds that were taken back since.
-
-    The effects of the rounds that a fork left out are among them. Cost: 0 for a branch that only commits have moved.
-    Otherwise it reads the reflog and the ledger.
-    """
-    state = _versioned(state)
-    database = state.repository.database
-    ledger = Ledger(database)
-    return [ledger.shown(entry) for entry in effects_behind(database, port.handle(state).ref, state.head)]
 
 
 def roll_back_effects(

@@ -37,10 +37,11 @@ def stamped(event: Any, stamp: Stamp) -> Any:
     if getattr(type(event), "_stamped_class", None) is not None:
         return event
     attributes = getattr(event, "__dict__", None)
-    if type(attributes) is not dict:
-        event = _with_slots(event)
-        attributes = getattr(event, "__dict__", None)
     cls: Any = type(event)
+    if type(attributes) is not dict:
+        event = _recast(event, _subclass(cls), cls)
+        attributes = getattr(event, "__dict__", None)
+        cls = type(event)
     own = _own_names(cls)
     for name, value in zip(NAMES, stamp, strict=True):
         if name in own:
@@ -57,7 +58,7 @@ def unstamped(event: Any) -> Any:
     cls: Any = type(event)
     base = getattr(cls, "_stamped_class", None)
     if base is not None:
-        return _without_slots(event, base)
+        return _recast(event, base, base)
     attributes = getattr(event, "__dict__", None)
     if type(attributes) is not dict or attributes.keys().isdisjoint(NAMES):
         return event
@@ -118,29 +119,19 @@ def _subclass(cls: Any) -> Any:
     return meta(cls.__name__, (cls,), body)
 
 
-def _with_slots(event: Any) -> Any:
-    cls: Any = type(event)
-    made: Any = tuple.__new__(_subclass(cls), event) if isinstance(event, tuple) else object.__new__(_subclass(cls))
-    _copy_slots(event, made, cls)
-    return made
-
-
-def _without_slots(event: Any, cls: type) -> Any:
+def _recast(event: Any, cls: Any, slotted: type) -> Any:
+    """Return an event as an instance of another class, with the slots of one that both are made of."""
     made: Any = tuple.__new__(cls, event) if isinstance(event, tuple) else object.__new__(cls)
-    _copy_slots(event, made, cls)
+    for name in _slots(slotted):
+        if hasattr(event, name):
+            object.__setattr__(made, name, getattr(event, name))
     return made
-
-
-def _copy_slots(source: Any, target: Any, cls: type) -> None:
-    for name in _slots(cls):
-        if hasattr(source, name):
-            object.__setattr__(target, name, getattr(source, name))
 
 
 def _reduce(event: Any, _protocol: int) -> tuple[Any, ...]:
     # A copy or an unpickled event is of the caller's class, and is stamped again.
     cls = type(event)._stamped_class
-    return _restamp, (_without_slots(event, cls), tuple(getattr(event, name) for name in NAMES))
+    return _restamp, (_recast(event, cls, cls), tuple(getattr(event, name) for name in NAMES))
 
 
 def _restamp(event: Any, stamp: tuple[Any, ...]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from operator import is_
 from typing import Any, Final
 
 from versioned_state.errors import LimitExceededError
@@ -64,12 +65,8 @@ def _copied_otherwise(value: Any) -> Any:
         return elements
     if isinstance(value, tuple):
         parts = [_copied(each) for each in value]
-        return value if all(map(_is, parts, value)) else tuple.__new__(type(value), parts)
+        return value if all(map(is_, parts, value)) else tuple.__new__(type(value), parts)
     return value
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b
 
 
 class _NotPlainError(Exception):
