@@ -75,9 +75,7 @@ def test_a_path_that_must_not_be_is_refused_before_anything_is_touched(folder, p
 
 
 @pytest.mark.parametrize("path", ["a" * 300, "é" * 200])
-def test_a_name_that_is_too_long_is_refused_by_every_call(folder, path):
-    state = Versioned(Memory())
-    workspace = Workspace(state, folder)
+def test_a_name_that_is_too_long_is_refused_by_every_call(state, workspace, folder, path):
     state.merge(_with(state, FileTree({"fine": "x"})))
     with pytest.raises(WorkspaceError):
         state.merge(_with(state, FileTree({"fine": "y", path: "x"})))
@@ -96,7 +94,7 @@ def test_a_name_that_is_too_long_is_refused_by_every_call(folder, path):
     assert not workspace.status()
 
 
-def _with(state: Versioned, files: FileTree) -> str:
+def _with(state: Versioned, files: FileTree | dict[str, object]) -> str:
     """A branch where somebody else has committed these files."""
     other = state.fork("other" + state.head.short)
     other["workspace"] = files
@@ -142,13 +140,8 @@ def test_something_else_under_the_key_is_refused(folder, tree):
     assert "no file was touched" in str(error)  # while the state has moved
 
 
-def test_a_file_that_is_also_a_folder(folder):
-    state = Versioned(Memory())
-    workspace = Workspace(state, folder)
-    other = state.fork("other")
-    other["workspace"] = FileTree({"a": "file", "a/b": "below it", "z": "fine"})
-    other.commit()
-    state.merge("other")
+def test_a_file_that_is_also_a_folder(state, workspace, folder):
+    state.merge(_with(state, FileTree({"a": "file", "a/b": "below it", "z": "fine"})))
     assert tree_of(folder) == {"a": (0o644, b"file"), "z": (0o644, b"fine")}
     assert workspace.unresolved == ["a/b"]
     with pytest.raises(DirtyWorkspaceError):
@@ -158,10 +151,8 @@ def test_a_file_that_is_also_a_folder(folder):
     assert dict(files_of(state.checkout("HEAD"))) == {"a": b"file", "z": b"fine"}
 
 
-def test_a_link_in_the_place_of_a_folder_is_not_followed(folder):
+def test_a_link_in_the_place_of_a_folder_is_not_followed(state, workspace, folder):
     outside = folder.parent / "outside"
-    state = Versioned(Memory())
-    workspace = Workspace(state, folder)
     lay(folder, {"in/a": (0o644, b"1"), "in/b": (0o644, b"1")})
     first = state.commit()
     lay(folder, {"in/a": (0o644, b"2")})
@@ -182,15 +173,10 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(folder):
     state.reset(second)
 
 
-def test_a_link_that_a_commit_has_leads_no_write_out(folder):
+def test_a_link_that_a_commit_has_leads_no_write_out(state, workspace, folder):
     outside = folder.parent / "outside"
-    state = Versioned(Memory())
-    workspace = Workspace(state, folder)
     outside.mkdir()
-    other = state.fork("other")
-    other["workspace"] = FileTree({"in": Symlink(str(outside)), "in/a": "through the link"})
-    other.commit()
-    state.merge("other")
+    state.merge(_with(state, FileTree({"in": Symlink(str(outside)), "in/a": "through the link"})))
     assert tree_of(outside) == {}
     assert workspace.unresolved == ["in/a"]
     assert (folder / "in").is_symlink()
@@ -214,9 +200,7 @@ def test_a_folder_with_ignored_files_is_not_removed(folder):
     assert tree_of(folder) == {"a": (0o644, b"a")}
 
 
-def test_the_records_are_out_of_reach(folder):
-    state = Versioned(Memory())
-    Workspace(state, folder)
+def test_the_records_are_out_of_reach(state, workspace, folder):
     (folder / "a").write_text("1")
     (folder / "sub").mkdir()
     (folder / "sub" / ".versioned-state.tmp").write_text("what a killed process was writing")
@@ -225,10 +209,7 @@ def test_the_records_are_out_of_reach(folder):
     assert not os.path.lexists(folder / "sub" / ".versioned-state.tmp")
 
 
-def test_entries_in_forms_that_no_folder_has_are_not_changes(folder):
-    state = Versioned(Memory())
-    workspace = Workspace(state, folder)
-    other = state.fork("other")
+def test_entries_in_forms_that_no_folder_has_are_not_changes(state, workspace, folder):
     files = {
         "b": b"bytes that are a text",
         "a": File("of the plain mode", 0o644),
@@ -236,9 +217,7 @@ def test_entries_in_forms_that_no_folder_has_are_not_changes(folder):
         "d/x": "in it",
         "c": bytes(500),
     }
-    other["workspace"] = files
-    other.commit()
-    state.merge("other")
+    state.merge(_with(state, files))
     assert not workspace.status()
     assert workspace.unresolved == []
     (folder / "new").write_text("n")
@@ -248,9 +227,7 @@ def test_entries_in_forms_that_no_folder_has_are_not_changes(folder):
     assert not workspace.status()
 
 
-def test_a_depth_and_a_length_that_are_too_much(folder):
-    state = Versioned(Memory())
-    Workspace(state, folder)
+def test_a_depth_and_a_length_that_are_too_much(state, workspace, folder):
     at = folder
     for _ in range(40):
         at = at / "abcdefghij"
@@ -298,9 +275,7 @@ def test_a_path_that_no_scan_could_find_again_is_refused_before_anything_is_touc
     assert error.remains == "no file was touched"
 
 
-def test_what_may_be_written_is_scanned_again_up_to_the_last_folder(folder):
-    state = Versioned(Memory())
-    workspace = Workspace(state, folder)
+def test_what_may_be_written_is_scanned_again_up_to_the_last_folder(state, workspace, folder):
     first = state.commit("first", allow_empty=True)
     other = state.fork("other")
     deepest, longest = "d/" * 256 + "f", "/".join(["n" * 200] * 20) + "/" + "n" * 70
@@ -312,9 +287,7 @@ def test_what_may_be_written_is_scanned_again_up_to_the_last_folder(folder):
     assert not workspace.files
 
 
-def test_a_folder_deeper_than_any_that_is_kept_is_named_with_the_way_out(folder):
-    state = Versioned(Memory())
-    Workspace(state, folder)
+def test_a_folder_deeper_than_any_that_is_kept_is_named_with_the_way_out(state, workspace, folder):
     deep = folder / "deep"
     deep.joinpath(*["d"] * 300).mkdir(parents=True)
     with pytest.raises(StateError, match="folders within folders") as caught:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import stat
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -120,15 +120,21 @@ def check_after(name, state, workspace, folder):
     assert not workspace.status()
 
 
+def lines_of(name, folder):
+    """The lines of a call that are those of a workspace, and the others, by their numbers."""
+    tree, call = CALLS[name]
+    state, workspace, _, _ = laid(Memory(), folder)
+    lay(folder, tree)
+    trace = Trace()
+    trace.run(lambda: call(state, workspace))
+    own = [n for n, (file, _) in enumerate(trace.lines, 1) if "agents/workspace/" in file]
+    return own, [n for n in range(1, len(trace.lines)) if n not in set(own)]
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_an_interrupt_at_any_line(name, tmp_path, long_run):
     tree, call = CALLS[name]
-    trace = Trace()
-    state, workspace, _, _ = laid(Memory(), tmp_path / "count")
-    lay(tmp_path / "count", tree)
-    trace.run(lambda: call(state, workspace))
-    own = [n for n, (file, _) in enumerate(trace.lines, 1) if "agents/workspace/" in file]
-    others = [n for n in range(1, len(trace.lines)) if n not in set(own)]
+    own, others = lines_of(name, tmp_path / "count")
     dice = random.Random()
     chosen = dice.sample(own, min(150, len(own)) if long_run else 4) + dice.sample(others, 1)
     for n in chosen:
@@ -197,11 +203,7 @@ class Kill(Trace):
 @pytest.mark.parametrize("name", ["reset", "discard", "restore", "commit"])
 def test_a_kill_at_any_line(name, tmp_path, long_run):
     tree, call = CALLS[name]
-    state, workspace, _, _ = laid(Memory(), tmp_path / "count")
-    lay(tmp_path / "count", tree)
-    trace = Trace()
-    trace.run(lambda: call(state, workspace))
-    own = [n for n, (file, _) in enumerate(trace.lines, 1) if "agents/workspace/" in file]
+    own, _ = lines_of(name, tmp_path / "count")
     for n in random.sample(own, min(150, len(own)) if long_run else 3):
         folder, store = tmp_path / str(n), tmp_path / f"store {n}"
 
@@ -254,15 +256,24 @@ def test_the_branch_moves_elsewhere_after_a_kill(tmp_path):
     state.close()
 
 
+@contextmanager
+def full_disk():
+    """Let no file become larger than 200,000 bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def test_a_full_disk_in_the_middle_of_a_move(tmp_path):
     state, workspace, first, _ = laid(Memory(), folder := tmp_path / "folder")
     big = os.urandom(300_000)
     lay(folder, {**FIRST, "z big": (0o644, big)})
     third = state.commit("third")
     state.reset(first)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
-    try:
+    with full_disk():
         with pytest.raises(WorkspaceError, match="could not be written") as caught:
             state.reset(third)
         assert caught.value.files == ("z big",)
@@ -270,8 +281,6 @@ def test_a_full_disk_in_the_middle_of_a_move(tmp_path):
         assert named(workspace) == {"z big"}
         with pytest.raises(WorkspaceError):
             state.commit("it must not be taken")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert state.commit() == third
     assert tree_of(folder) == {**FIRST, "z big": (0o644, big)}
     assert not workspace.status()
@@ -282,14 +291,10 @@ def test_a_full_disk_and_the_way_back(tmp_path):
     lay(folder, {**SECOND, "z big": (0o644, os.urandom(300_000))})
     third = state.commit("third")
     state.reset(first)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
-    try:
+    with full_disk():
         with pytest.raises(WorkspaceError):
             state.reset(third)
         state.reset(first)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert tree_of(folder) == FIRST
     assert not workspace.status()
     assert workspace.unresolved == []

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.support.concurrent_stores import ActsAroundMove
 from tests.support.workspaces import GIT, lay, tree_of
 from versioned_state import Cache, Disk, Live, Memory, Versioned, Workspace, files_of, parallel, task
 from versioned_state.errors import (
@@ -21,24 +22,7 @@ from versioned_state.errors import (
     UnknownPathError,
     WorkspaceError,
 )
-from versioned_state.storage import Wrapper
 from versioned_state.values.codec.files import File, FileTree, Folder, Symlink
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "project"
-
-
-@pytest.fixture
-def state():
-    return Versioned(Memory())
-
-
-@pytest.fixture
-def workspace(state, folder):
-    return Workspace(state, folder)
-
 
 FIRST = {
     "README.md": (0o644, b"# first\n"),
@@ -117,16 +101,6 @@ def test_moves_bring_the_files_exactly(state, workspace, folder):
         assert workspace.unresolved == []
 
 
-def test_the_tree_of_a_commit_is_that_of_the_dict(state, workspace, folder):
-    lay(folder, FIRST)
-    state.commit()
-    lay(folder, SECOND)
-    state.commit()
-    plain = Versioned(Memory())
-    plain["workspace"] = FileTree(sorted(state["workspace"].items()))
-    assert plain.commit().root == state.head.root
-
-
 def test_nothing_under_the_key_if_there_is_no_file(state, workspace, folder):
     assert "workspace" not in state
     (folder / "a").write_text("1")
@@ -200,15 +174,6 @@ def test_a_move_is_refused_while_files_have_changes_that_no_commit_has(state, wo
     state.discard()
     assert tree_of(folder) == {"a": (0o644, b"2")}
     move(state)
-
-
-def test_discard_drops_changes_of_files(state, workspace, folder):
-    lay(folder, FIRST)
-    state.commit()
-    lay(folder, SECOND)
-    state.discard()
-    assert tree_of(folder) == FIRST
-    assert not workspace.status()
 
 
 def test_a_failed_transaction_restores_the_files(state, workspace, folder):
@@ -290,13 +255,10 @@ def test_a_fork_leaves_the_folder_alone_and_may_have_one_of_its_own(state, works
     assert (folder / "a").read_text() == "A\nb\nc\nD\n"
 
 
-def test_a_commit_is_merged_with_the_files_of_another_writer(folder):
-    store = Memory()
-    state = Versioned(store)
-    Workspace(state, folder)
+def test_a_commit_is_merged_with_the_files_of_another_writer(state, workspace, folder):
     lay(folder, {"a": (0o644, b"1\n2\n3\n4\n"), "b": (0o644, b"b")})
     state.commit()
-    other = Versioned(store)
+    other = Versioned(state.repository.store)
     other["workspace"]["a"] = "1\n2\n3\nfour\n"
     other["workspace"]["new/file"] = "of another"
     del other["workspace"]["b"]
@@ -320,13 +282,10 @@ def test_a_commit_is_merged_with_the_files_of_another_writer(folder):
     assert not state.status()
 
 
-def test_refresh_takes_in_the_files_of_others_and_refuses_those_that_were_changed_here(folder):
-    store = Memory()
-    state = Versioned(store)
-    Workspace(state, folder)
+def test_refresh_takes_in_the_files_of_others_and_refuses_those_that_were_changed_here(state, workspace, folder):
     lay(folder, {"a": (0o644, b"a"), "b": (0o644, b"b")})
     state.commit()
-    other = Versioned(store)
+    other = Versioned(state.repository.store)
     other["workspace"]["a"] = "theirs"
     other.commit()
     (folder / "b").write_text("ours")
@@ -675,28 +634,14 @@ def test_a_link_is_kept_and_never_followed(state, workspace, folder, tmp_path):
     assert (tmp_path / "outside" / "a").read_text() == "outside"
 
 
-class Editing(Wrapper):
-    """A store that runs something while a commit is on its way."""
-
-    def __init__(self):
-        super().__init__(Memory())
-        self.edit = None
-
-    def apply(self, expected, puts, deletes=(), *, objects=None):
-        edit, self.edit = self.edit, None
-        if edit is not None and puts:
-            edit()
-        return super().apply(expected, puts, deletes, objects=objects)
-
-
 def test_a_file_that_changes_while_a_commit_is_on_its_way_is_a_change_after_it(folder):
-    store = Editing()
+    store = ActsAroundMove(Memory())
     state = Versioned(store)
     workspace = Workspace(state, folder)
     lay(folder, {"a": (0o644, b"1"), "b": (0o644, b"1"), "c": (0o644, b"1")})
     state.commit()
     lay(folder, {"a": (0o644, b"2"), "b": (0o644, b"2"), "c": (0o644, b"1")})
-    store.edit = lambda: lay(folder, {"a": (0o644, b"3"), "c": (0o644, b"3")})
+    store.before = lambda: lay(folder, {"a": (0o644, b"3"), "c": (0o644, b"3")})
     state.commit("2")
     assert dict(files_of(state.checkout("HEAD"))) == {"a": b"2", "b": b"2", "c": b"1"}
     assert {change.kind for change in workspace.status()} == {"changed", "removed"}
@@ -706,7 +651,7 @@ def test_a_file_that_changes_while_a_commit_is_on_its_way_is_a_change_after_it(f
 
 
 def test_a_file_that_changes_while_its_commit_is_merged_is_left_alone(folder):
-    store = Editing()
+    store = ActsAroundMove(Memory())
     state = Versioned(store)
     workspace = Workspace(state, folder)
     lay(folder, {"a": (0o644, b"1\n2\n3\n"), "b": (0o644, b"1")})
@@ -716,7 +661,7 @@ def test_a_file_that_changes_while_its_commit_is_merged_is_left_alone(folder):
     other["workspace"]["b"] = "2"
     other.commit()
     (folder / "a").write_text("one\n2\n3\n")
-    store.edit = lambda: lay(folder, {"a": (0o644, b"mine"), "b": (0o644, b"1")})
+    store.before = lambda: lay(folder, {"a": (0o644, b"mine"), "b": (0o644, b"1")})
     state.commit()
     assert tree_of(folder) == {"a": (0o644, b"mine"), "b": (0o644, b"2")}
     assert workspace.unresolved == ["a"]
@@ -725,13 +670,10 @@ def test_a_file_that_changes_while_its_commit_is_merged_is_left_alone(folder):
     assert files_of(state.checkout("HEAD"))["a"] == b"one\n2\nthree\n"
 
 
-def test_a_failed_commit_leaves_no_trace_in_what_may_be_overwritten(folder):
-    store = Memory()
-    state = Versioned(store)
-    workspace = Workspace(state, folder)
+def test_a_failed_commit_leaves_no_trace_in_what_may_be_overwritten(state, workspace, folder):
     (folder / "a").write_text("1")
     state.commit()
-    other = Versioned(store)
+    other = Versioned(state.repository.store)
     other["workspace"]["a"] = "theirs"
     other["n"] = 1
     other.commit()
@@ -826,13 +768,10 @@ def test_files_are_files_in_a_store_of_others_too(folder):
     assert files["empty/inside"] == Folder()
 
 
-def test_two_writers_of_mode_and_content_conflict(folder):
-    store = Memory()
-    state = Versioned(store)
-    Workspace(state, folder)
+def test_two_writers_of_mode_and_content_conflict(state, workspace, folder):
     (folder / "run.sh").write_text("1")
     state.commit()
-    other = Versioned(store)
+    other = Versioned(state.repository.store)
     other["workspace"]["run.sh"] = "2"
     other.commit()
     (folder / "run.sh").chmod(0o755)
