@@ -5,62 +5,21 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.outage import Outage
 from tests.support.processes import start
 from versioned_state import Disk, Memory, Versioned, checkpoint, current_state, emit, events, task
 from versioned_state.agents.events.classes import ActionEvent, SuccessEvent
-from versioned_state.errors import StorageError, UnknownOutcomeError
-from versioned_state.storage import Fault, Faulty, Wrapper
+from versioned_state.errors import StorageError
+from versioned_state.storage import Fault, Faulty, KVStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # handles are dropped with changes
-
-
-class Outage(Wrapper):
-    """A store that answers nothing from one call on, which it still carries out, or not."""
-
-    def __init__(self, store: Memory) -> None:
-        super().__init__(store)
-        self.left: int | None = None
-        self.does_last = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the outage began."""
-        return self.left is not None and self.left < 0
-
-    def _call(self, work: Callable[[], Any]) -> Any:
-        if self.left is None:
-            return work()
-        self.left -= 1
-        if self.left >= 0:
-            return work()
-        if self.left == -1 and self.does_last:
-            work()
-        raise UnknownOutcomeError("no answer")
-
-    def get(self, key: str) -> bytes | None:
-        found: bytes | None = self._call(lambda: self.store.get(key))
-        return found
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = self._call(lambda: self.store.get_many(keys))
-        return found
-
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
-    ) -> bool:
-        return bool(self._call(lambda: self.store.apply(expected, puts, deletes, objects=objects)))
 
 
 @task
@@ -147,13 +106,31 @@ def check(state: Versioned, held: list[Any], store: Memory, name: str, *, return
         assert stamps == sorted(set(stamps))
 
 
+class Gone(Outage):
+    """A store that answers nothing from one call on, which it still carries out, or not."""
+
+    def __init__(self, store: KVStore) -> None:
+        super().__init__(store, calls=1_000)
+
+    def _is_due(self) -> bool:
+        if self.fired:
+            self.fault = Fault.BEFORE
+        return super()._is_due()
+
+
 @pytest.mark.parametrize("moved", [False, True])
-@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [*((Faulty, fault) for fault in Fault), (Gone, Fault.BEFORE), (Gone, Fault.AFTER)],
+    ids=lambda value: getattr(value, "__name__", value),
+)
 @pytest.mark.parametrize("name", CALLS)
-def test_a_store_that_fails_once_at_any_call(name: str, fault: Fault, moved: bool):  # noqa: FBT001 - a parameter
+def test_a_store_that_fails_at_any_call_or_from_it_on(
+    name: str, make: Callable[[KVStore], Faulty], fault: Fault, *, moved: bool
+):
     for at in itertools.count(1):
         store = Memory()
-        faulty = Faulty(store)
+        faulty = make(store)
         state, held = a_state(faulty, moved=moved)
         faulty.arm(at, fault=fault)
         returned = False
@@ -167,28 +144,6 @@ def test_a_store_that_fails_once_at_any_call(name: str, fault: Fault, moved: boo
         if not has_fired:
             break
     assert at > 1
-
-
-@pytest.mark.parametrize("moved", [False, True])
-@pytest.mark.parametrize("does_last", [False, True])
-@pytest.mark.parametrize("name", CALLS)
-def test_a_store_that_answers_nothing_from_any_call_on(name: str, does_last: bool, moved: bool):  # noqa: FBT001 - parameters
-    for calls in itertools.count():
-        store = Memory()
-        outage = Outage(store)
-        state, held = a_state(outage, moved=moved)
-        outage.left, outage.does_last = calls, does_last
-        returned = False
-        with suppress(StorageError, ZeroDivisionError):
-            CALLS[name](state)
-            returned = True
-        began = outage.is_over
-        outage.left = None
-        check(state, held, store, name, returned=returned)
-        state.close()
-        if not began:
-            break
-    assert calls
 
 
 RACER = """
