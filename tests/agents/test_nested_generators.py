@@ -308,11 +308,14 @@ def test_a_generator_that_is_left_open_fails_the_call_around_it():
         left.append(produce())
         next(left[0])
 
-    with pytest.raises(TransactionError, match="has not"):
+    with pytest.raises(TransactionError, match="a task ended within which a task has not") as raised:
         outer(state, body)
+    assert "close it" in raised.value.hint
     assert content(state) == before
     left[0].close()
     assert content(state) == before
+    assert not state.status()
+    assert list(produce(1, state=state)) == [0]
 
 
 def test_nobody_else_may_come_between_the_steps_of_the_outermost():

@@ -18,7 +18,6 @@ from versioned_state import (
     Live,
     Memory,
     Repository,
-    Snapshot,
     Versioned,
     checkpoint,
     current_state,
@@ -174,6 +173,27 @@ def test_wrong_arguments_raise_as_the_function_would(arguments: Any):
     with pytest.raises(TypeError):
         book(*args, state=state, **kwargs)
     assert state.head.height == 0
+
+
+def test_a_state_by_position_says_how_it_is_given():
+    @task
+    def go(city: str, state: Any) -> str:
+        state["city"] = city
+        return city
+
+    state = Versioned()
+    call: Any = go
+    with pytest.raises(TypeError, match=r"go\(\): .*keyword: state="):
+        call("Rome", state)
+    assert not state
+    assert go("Rome", state=state) == "Rome"
+
+
+def test_the_commit_of_an_event_without_one():
+    none: Any = None
+    with pytest.raises(InvalidArgumentError) as raised:
+        Versioned().checkout(none)
+    assert "commit_hash" in raised.value.hint
 
 
 def test_what_is_not_a_state_is_refused():
@@ -772,15 +792,6 @@ def test_a_bad_key_is_refused(key: Any):
         book("Rome", state=Versioned(), key=key)
     with pytest.raises(InvalidArgumentError, match="needs a state with commits"):
         book("Rome", state=Live(), key="k")
-
-
-def test_a_snapshot_of_the_past_has_the_events_of_its_time():
-    state = Versioned()
-    book("Rome", state=state)
-    first: Snapshot = state.checkout("HEAD")
-    book("Oslo", state=state)
-    assert len(events(first)) == 2
-    assert len(events(state)) == 4
 
 
 # on_event

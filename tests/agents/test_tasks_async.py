@@ -74,15 +74,6 @@ async def fail() -> None:
     raise ZeroDivisionError
 
 
-async def test_a_failure_is_restored():
-    state = Versioned()
-    with pytest.raises(ZeroDivisionError):
-        await fail(state=state)
-    assert not state
-    assert not state.status()
-    assert state.head.meta["outcome"] == "failure"
-
-
 async def test_a_cancelled_call_is_restored_and_recorded():
     state = Versioned()
     state["steps"] = steps = [0]
@@ -378,27 +369,6 @@ def test_a_generator_may_go_on_in_another_thread():
     assert state.head.meta["outcome"] == "success"
 
 
-def test_a_call_that_ends_before_a_generator_within_it_is_refused():
-    kept = []
-
-    @task
-    def outer() -> str:
-        generator = count(3)
-        next(generator)
-        kept.append(generator)
-        current_state()["outer"] = 1
-        return "done"
-
-    state = Versioned()
-    with pytest.raises(TransactionError, match="a task ended within which a task has not") as raised:
-        outer(state=state)
-    assert "close it" in raised.value.hint
-    assert not state
-    kept[0].close()
-    assert not state.status()
-    assert list(count(1, state=state)) == [0]
-
-
 def test_a_generator_with_a_key_yields_nothing_the_second_time():
     state = Versioned()
     assert list(count(2, state=state, key="k")) == [0, 1]
@@ -548,21 +518,6 @@ def test_between_two_steps_of_a_call_on_a_namespace_other_keys_may_change(*, slo
         (close if close_early else end)()
     assert (state["n"], state.namespace("other")["n"]) == (2, 2)
     assert dict(state.namespace("inner")) == {"at": 2, "filled": True}
-
-
-def test_a_task_around_a_generator_has_its_own_keys_between_the_steps():
-    @task
-    def outer() -> list[int]:
-        state = current_state()
-        found = []
-        for at in fill(3):
-            state["seen"] = at
-            found.append(at)
-        return found
-
-    state = Versioned()
-    assert outer(state=state) == [0, 1, 2]
-    assert state["seen"] == 2
 
 
 async def test_on_event_and_nested_namespaces_of_coroutines():
