@@ -360,15 +360,6 @@ def test_an_effect_that_failed_is_in_doubt_until_it_is_settled(till):
     assert (record.status, record.result) == ("done", {"receipt": 7})
 
 
-def test_a_forgotten_effect_is_carried_out_again(till):
-    state = Versioned()
-    in_doubt(state)
-    forget_effect(state, "pay")
-    assert effect("pay", till.pay, "Rome", state=state)["receipt"] == [1]
-    forget_effect(state, "pay")
-    assert effect("pay", till.pay, "Rome", state=state)["receipt"] == [2]
-
-
 def test_only_an_effect_in_doubt_is_settled():
     state = Versioned()
     effect("done", int, state=state)
@@ -677,8 +668,6 @@ def test_a_read_only_store_gives_results_and_begins_nothing(till):
 
 
 def test_the_arguments_that_partial_holds_are_compared_too(till: Till):
-    from functools import partial
-
     state = Versioned()
     effect("pay", partial(till.pay, "Rome"), state=state)
     assert effect("pay", partial(till.pay, city="Rome"), state=state, arguments="any") == {

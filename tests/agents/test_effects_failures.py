@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
+from tests.support.interrupts import Interrupt, Trace
+from tests.support.lossy import Lossy
+from tests.support.outage import Outage
 from tests.support.processes import fork
 from tests.support.store_openers import Opener, postgres, redis
 from tests.support.stores import OneCondition
@@ -50,13 +52,9 @@ def opened(store: KVStore) -> Versioned:
     return state
 
 
-class Down(Faulty):
+def down(store: KVStore) -> Outage:
     """A store that fails at a call and at each later one, each time without an answer."""
-
-    def _is_due(self) -> bool:
-        self.calls += 1
-        self.fired = self.at is not None and self.calls >= self.at
-        return self.fired
+    return Outage(store, calls=1_000)
 
 
 FAULTS = [Fault.BEFORE, Fault.AFTER]
@@ -103,7 +101,7 @@ def test_from_then_on_the_store_is_gone(fault, end):
     It is never done twice, and a result is never lost.
     """
     seen = []
-    make, options = (Faulty, {"crash": True}) if end == "crash" else (Down, {})
+    make, options = (Faulty, {"crash": True}) if end == "crash" else (down, {})
     for state, healthy, _ in failing(make, lambda _: None, fault, **options):
         till = Till()
         result = error = None
@@ -152,7 +150,7 @@ def test_the_store_fails_around_a_function_that_raises(fault, kind):
             if kind == "retried":
                 effect("pay", pay, state=state)
 
-    for make, options in ((Faulty, {}), (Faulty, {"crash": True}), (Down, {})):
+    for make, options in ((Faulty, {}), (Faulty, {"crash": True}), (down, {})):
         for state, healthy, at in failing(make, begin, fault, **options):
             try:
                 effect(
@@ -191,7 +189,7 @@ def test_the_store_fails_while_an_effect_is_settled(fault, call):
         with suppress(ZeroDivisionError):
             effect("pay", lambda: 1 / 0, state=state)
 
-    for make in (Faulty, Down):
+    for make in (Faulty, down):
         for state, healthy, _ in failing(make, begin, fault):
             try:
                 calls[call](state)
@@ -203,38 +201,16 @@ def test_the_store_fails_while_an_effect_is_settled(fault, call):
     assert till.paid == 0
 
 
-class Flaky(Wrapper):
-    """Carries out a write and loses its reply, then fails the next call, then works."""
-
-    def __init__(self, store: KVStore) -> None:
-        super().__init__(store)
-        self.errors: list[StorageError] = []
-
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
-    ) -> bool:
-        error = self.errors.pop(0) if self.errors else None
-        if not isinstance(error, UnreachableStoreError) or isinstance(error, UnknownOutcomeError):
-            done = super().apply(expected, puts, deletes, objects=objects)
-        if error is not None:
-            raise error
-        return done
-
-
 def test_a_store_that_does_not_answer_is_asked_again_only_about_a_write_that_it_may_have_done():
-    store, till = Flaky(Memory()), Till()
+    store, till = Lossy(), Till()
     state = opened(store)
-    store.errors = [UnknownOutcomeError("no answer"), UnreachableStoreError("no route")]
+    store.lose("reply", silent=1)
     assert effect("a", till.pay, state=state)["receipt"] == 1
-    store.errors = [UnreachableStoreError("no route")] * 2  # to begin, and to take that back
+    assert store.unanswered == 1
+    store.lose("request", silent=math.inf, error=UnreachableStoreError("no route"))
     with pytest.raises(UnreachableStoreError):
         effect("b", till.pay, state=state)
-    assert store.errors == []
+    assert store.unanswered == 2, "to take the beginning back"
     assert till.paid == 1
 
 
@@ -449,37 +425,6 @@ def test_processes_that_race_for_keys_act_once(kind, request, tmp_path):
 # Interrupts
 
 
-class InterruptAt:
-    """Raises at the k-th line of the library that runs, and counts the lines so far."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.count = 0
-
-    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
-        return self._line if "versioned_state/" in frame.f_code.co_filename and event == "call" else None
-
-    def _line(self, frame: FrameType, event: str, _: object) -> Any:
-        if event == "line":
-            self.count += 1
-            if self.count == self.at:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return self._line
-
-    def run(self, call: Callable[[], object]) -> bool:
-        """Whether the call was interrupted."""
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            call()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(before)
-        return self.count >= self.at
-
-
 @pytest.mark.filterwarnings("ignore:coroutine.*never awaited")  # the interrupt came before its first step
 @pytest.mark.parametrize("kind", ["new", "retried", "declined"])
 def test_interrupted_at_any_line(kind, long_run):
@@ -496,8 +441,9 @@ def test_interrupted_at_any_line(kind, long_run):
             with suppress(ValueError):
                 effect("pay", decline, state=state)
         function = decline if kind == "declined" else till.pay
-        try:
-            interrupted = InterruptAt(at).run(
+        trace = Trace(at)
+        with suppress(Interrupt, ValueError):
+            trace.run(
                 partial(
                     effect,
                     "pay",
@@ -507,8 +453,6 @@ def test_interrupted_at_any_line(kind, long_run):
                     not_done_on=ValueError if kind == "declined" else (),
                 )
             )
-        except ValueError:
-            interrupted = False
         paid = till.paid
         try:
             result = effect("pay", till.pay, state=state)
@@ -521,7 +465,7 @@ def test_interrupted_at_any_line(kind, long_run):
         assert result["receipt"] == 1
         assert effect("pay", till.pay, state=state)["receipt"] == 1
         lines += 1
-        if not interrupted:
+        if not trace.hit:
             break
     assert lines > 50
     assert doubts < lines / 4, "before the function is called, it is mostly known that it was not"
