@@ -369,19 +369,6 @@ async def test_ids_of_any_kind_stay_in_the_folder(tmp_path, session_id, user_id)
     ]
 
 
-async def test_sessions_that_agentscope_took_for_one(tmp_path):
-    session = JSONSession(save_dir=tmp_path)
-    pairs = [("c", "a_b"), ("b_c", "a"), ("a_b_c", "")]
-    for pair in pairs:
-        with pytest.raises(ValueError, match="never saved"):
-            await session.load_session_state(*pair, allow_not_exist=False, memory=Memory())
-        await session.save_session_state(*pair, memory=Memory([pair]))
-    for pair in pairs:
-        memory = Memory()
-        await session.load_session_state(*pair, memory=memory)
-        assert memory.content == [list(pair)]
-
-
 # Files that AgentScope wrote
 
 

@@ -10,7 +10,6 @@ import pytest
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.modules import Agent, Memory, Message, ObjectMemory, Toolkit
 from versioned_state.agents.modules import StateModule
-from versioned_state.agents.modules.loading import load_states
 from versioned_state.errors import StateError
 
 
@@ -262,30 +261,6 @@ def test_a_state_that_is_no_dict_names_the_module():
         Agent().load_state_dict({"memory": [], "name": ""})
     with pytest.raises(ValueError, match=r"Agent must be a dict, not NoneType"):
         Agent().load_state_dict(None)  # type: ignore[arg-type]
-
-
-# Several modules, as a session loads them
-
-
-def test_several_modules_are_loaded_together_or_not_at_all():
-    first, second, third = Agent("1"), Toolkit(a=False), Agent("3")
-    good = {"memory": {"content": [1]}, "name": "new"}
-    with pytest.raises(KeyError, match=r"third.name"):
-        load_states(
-            [
-                (first, good, "first"),
-                (second, {"active_groups": ["a"]}, "second"),
-                (third, {"memory": {"content": []}}, "third"),
-            ]
-        )
-    assert (first.name, first.memory.content, second.groups) == ("1", [], {"a": [False]})
-    with pytest.raises(ValueError, match="additional"):
-        load_states(
-            [(first, good, "first"), (second, {"active_groups": ["a"]}, "second"), (Toolkit(), {"x": 1}, "third")]
-        )
-    assert (first.name, first.memory.content, second.groups) == ("1", [], {"a": [False]})
-    load_states([(first, good, "first"), (second, {"active_groups": ["a"]}, "second")])
-    assert (first.name, first.memory.content, second.groups) == ("new", [1], {"a": [True]})
 
 
 # Interrupts

@@ -48,14 +48,6 @@ def test_modules_among_the_attributes_are_state_and_others_if_they_are_registere
     assert b.a.state_dict() == {"cnt": 123}
 
 
-def test_a_state_comes_back():
-    b = ClassB()
-    state = json.loads(json.dumps(b.state_dict()))
-    b.a.cnt, b.c = 0, ""
-    b.load_state_dict(state)
-    assert (b.a.cnt, b.c) == (123, "Hello, world!")
-
-
 def test_functions_say_how_an_attribute_becomes_json_and_back():
     class Holder(StateModule):
         def __init__(self) -> None:
@@ -98,7 +90,11 @@ def test_a_class_that_forgets_the_constructor_of_the_base():
     assert not hasattr(module, "x")
 
 
-@pytest.mark.parametrize("value", [object(), {1}, b"x", [Message("x")], {"a": {"b": object()}}, {(1, 2): 3}])
+CIRCLE: list[Any] = []
+CIRCLE.append(CIRCLE)
+
+
+@pytest.mark.parametrize("value", [object(), {1}, b"x", [Message("x")], {"a": {"b": object()}}, {(1, 2): 3}, CIRCLE])
 def test_registering_what_json_cannot_hold(value):
     a: Any = ClassA()
     a.x = value
@@ -109,14 +105,6 @@ def test_registering_what_json_cannot_hold(value):
     assert a.state_dict() == {"cnt": 123}
     a.register_state("x", custom_to_json=str)
     assert isinstance(a.state_dict()["x"], str)
-
-
-def test_registering_a_list_that_contains_itself():
-    a: Any = ClassA()
-    a.x = []
-    a.x.append(a.x)
-    with pytest.raises(TypeError):
-        a.register_state("x")
 
 
 def test_registering_an_attribute_that_is_not_there():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import threading
 import time
 import weakref
@@ -14,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.lossy import Lossy
 from tests.support.modules import Agent, Memory, Message, ObjectMemory, Toolkit
 from tests.support.processes import fork, join
+from tests.support.watched_stores import Stopped
 from versioned_state import Disk, Repository, Versioned, branch_name
 from versioned_state.agents.modules import VersionedSession
 from versioned_state.errors import (
@@ -435,29 +438,27 @@ async def test_a_save_costs_what_changed_whatever_the_length_of_the_memory():
         store = Counting(Store())
         session, agent = VersionedSession(store), Agent(content=messages(count))
         await session.save_session_state("one", agent=agent)
-        agent.memory.content += messages(2)
-        store.reset()
-        await session.save_session_state("one", agent=agent)
-        costs.append(store.reset())
+        for _ in range(2):
+            agent.memory.content += messages(2)
+            store.reset()
+            await session.save_session_state("one", agent=agent)
+            costs.append(store.reset())
         await session.save_session_state("one", agent=agent)
         assert store.reset().objects_written == 0
-    small, large = costs
-    assert large.round_trips == small.round_trips == 2
-    assert large.objects_read == 0
-    assert large.objects_written <= small.objects_written + 2
-    assert large.bytes_written < 2_000
+    for small, large in zip(costs[:2], costs[2:], strict=True):
+        assert large.round_trips == small.round_trips == 2
+        assert large.objects_read == 0
+        assert large.objects_written <= small.objects_written + 2
+        assert large.bytes_written < 2_000
 
 
-async def test_the_saves_of_one_session_after_another_read_nothing_but_the_branch():
-    store = Counting(Store())
-    session, agent = VersionedSession(Repository(store)), Agent(content=messages(2_000))
-    await session.save_session_state("one", agent=agent)
-    for _ in range(2):
-        agent.memory.content += messages(2)
-        store.reset()
-        await session.save_session_state("one", agent=agent)
-        counts = store.reset()
-        assert (counts.round_trips, counts.objects_read) == (2, 0)
+def open_handles(session: VersionedSession) -> list[Versioned]:
+    gc.collect()
+    return [
+        each
+        for each in gc.get_objects()
+        if type(each) is Versioned and not port.is_closed(each) and each.repository is session.repository
+    ]
 
 
 async def test_the_handles_of_eight_sessions_stay_open():
@@ -466,9 +467,9 @@ async def test_the_handles_of_eight_sessions_stay_open():
     for name in names:
         await session.save_session_state(name, memory=Memory([name]))
     branches = {session.branch(name) for name in names}
-    gc.collect()
-    states = [each for each in gc.get_objects() if type(each) is Versioned and each.branch in branches]
-    assert sum(not port.is_closed(state) for state in states) == 8
+    kept = open_handles(session)
+    assert len(kept) == 8
+    assert {state.branch for state in kept} < branches
     for name in names:
         await session.save_session_state(name, memory=Memory([name, "more"]))
         with session.state(name) as state:
@@ -479,14 +480,8 @@ async def test_a_handle_whose_branch_cannot_be_read_is_closed():
     store = Faulty(Store())
     session = VersionedSession(Repository(store))
     await session.save_session_state("one", memory=Memory(["one"]))
-    gc.collect()
-    branch = session.branch("one")
-    (kept,) = [
-        each
-        for each in gc.get_objects()
-        if type(each) is Versioned and not port.is_closed(each) and each.repository is session.repository
-    ]
-    assert kept.branch == branch
+    (kept,) = open_handles(session)
+    assert kept.branch == session.branch("one")
     store.arm(1)
     with pytest.raises(StorageError):
         await session.save_session_state("one", memory=Memory(["two"]))
@@ -509,23 +504,12 @@ async def test_a_save_after_a_load_by_another_process_writes_what_changed():
 
 
 async def test_the_event_loop_does_not_wait_for_the_store():
-    entered, leave = threading.Event(), threading.Event()
-
-    class Slow(Store):
-        def apply(self, *args: Any, **kwargs: Any) -> bool:
-            entered.set()
-            leave.wait(10)
-            return super().apply(*args, **kwargs)
-
-    leave.set()
-    session = VersionedSession(Slow())
-    leave.clear()
-    entered.clear()
+    store = Stopped(Store())
+    session = VersionedSession(store)
+    store.stop(1)
     save = asyncio.ensure_future(session.save_session_state("one", memory=Memory()))
-    while not entered.is_set():  # noqa: ASYNC110 - a thread sets it
-        await asyncio.sleep(0)
-    assert not save.done(), "the loop goes on"
-    leave.set()
+    assert await store.is_reached(save), "the loop goes on"
+    store.go()
     await save
 
 
@@ -570,33 +554,14 @@ async def test_a_cancelled_save_ends_first_and_the_next_one_knows():
 
 @pytest.mark.parametrize("lands", [True, False])
 async def test_after_a_lost_reply_the_next_save_finds_out(lands):
-    class Losing(Store):
-        losing = 0
-
-        def get_many(self, keys: Any) -> dict[str, bytes]:
-            self.check()
-            return super().get_many(keys)
-
-        def apply(self, *args: Any, **kwargs: Any) -> bool:
-            if self.losing:
-                if lands:
-                    super().apply(*args, **kwargs)
-                self.losing = 2
-            self.check()
-            return super().apply(*args, **kwargs)
-
-        def check(self) -> None:
-            if self.losing == 2:
-                raise StorageError("the connection was lost")
-
-    store = Losing()
+    store = Lossy()
     session, memory = VersionedSession(store), Memory([0])
     await session.save_session_state("one", memory=memory)
     memory.content.append(1)
-    store.losing = 1
+    store.lose("reply" if lands else "request", silent=math.inf)
     with pytest.raises(CommitInDoubtError):
         await session.save_session_state("one", memory=memory)
-    store.losing = 0
+    store.silent = 0
     memory.content.append(2)
     await session.save_session_state("one", memory=memory)
     with session.state("one") as state:
