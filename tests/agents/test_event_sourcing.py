@@ -39,6 +39,12 @@ def noted(value, event):
     return value
 
 
+def pay(balance, amount):
+    if balance + amount < 0:
+        raise ValueError("not covered")
+    return balance + amount
+
+
 def total_of(state, **options):
     return EventSourced(state, add, initial=0, **options)
 
@@ -120,11 +126,6 @@ def test_a_commit_keeps_the_value_and_a_reopened_state_replays_what_came_later()
 
 def test_an_event_that_cannot_be_applied_is_not_appended():
     state = Versioned(Memory())
-
-    def pay(balance, amount):
-        if balance + amount < 0:
-            raise ValueError("not covered")
-        return balance + amount
 
     balance = EventSourced(state, pay, initial=10)
     with pytest.raises(ValueError, match="not covered"):
@@ -332,11 +333,6 @@ def test_without_it_a_merge_of_events_is_a_conflict_as_of_any_list():
 
 
 def test_an_event_that_the_merged_value_does_not_allow_refuses_the_commit():
-    def pay(balance, amount):
-        if balance + amount < 0:
-            raise ValueError("not covered")
-        return balance + amount
-
     store = Memory()
     first = Versioned(store)
     ours = EventSourced(first, pay, initial=10)
@@ -502,7 +498,7 @@ STEPS = ["append", "commit", "refresh", "discard", "undo", "value"]
     st.lists(
         st.tuples(
             st.integers(0, 2),
-            st.sampled_from(["append", "commit", "refresh", "discard", "undo", "value"]),
+            st.sampled_from(STEPS),
             st.integers(0, 99),
         )
     )

@@ -278,7 +278,7 @@ def test_event_sourcing():
         state.commit(f"event of {session_id}")
 
     db = SimpleNamespace(get_all_events=lambda session_id: source.events, append_event=append)
-    agent_class: Any = run(EVENT_SOURCED, db=db, now=partial_counter()).EventSourcedAgent
+    agent_class: Any = run(EVENT_SOURCED, db=db, now=count().__next__).EventSourcedAgent
 
     class Agent(agent_class):  # type: ignore[misc]
         apply_event = staticmethod(apply)
@@ -293,11 +293,6 @@ def test_event_sourcing():
     again: EventSourced[Any] = EventSourced(Versioned(state.repository), apply, initial={})
     assert again.value == source.replay() == agent.rebuild_state()
     source.check()
-
-
-def partial_counter():
-    numbers = count()
-    return lambda: next(numbers)
 
 
 TIERED = """
@@ -608,20 +603,6 @@ def test_versions_and_rollback(values, steps):
     assert state.head.parents == (before.id,), (
         "after the version that was gone back to: theirs would go on at the end of the list"
     )
-
-
-def test_a_rollback_stops_at_the_first_commit():
-    state = Versioned(Memory())
-    assert state.rollback(3) == state.head
-    state["n"] = 1
-    first = state.commit("first")
-    assert state.rollback(3) == first
-    state["n"] = 2
-    state.commit("second")
-    state["n"] = 3
-    assert state.rollback(0).message == "second"
-    assert state["n"] == 2
-    assert state.rollback() == first
 
 
 ASSISTANTS = """
