@@ -19,10 +19,11 @@ from tests.support.handles import committed
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.outage import Outage
 from tests.support.processes import start
+from tests.support.watched_stores import Watched
 from versioned_state import Disk, Memory, Repository, Versioned, current_state, parallel, task
 from versioned_state.errors import StateError
 from versioned_state.repository.maintenance.owner import Owner
-from versioned_state.storage import Counting, Wrapper
+from versioned_state.storage import Counting
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:coroutine:RuntimeWarning"),  # what an interrupt left
@@ -58,16 +59,6 @@ def in_a_loop(state: Versioned) -> None:
 
 def in_processes(state: Versioned) -> None:
     parallel(state, [partial(note, "a")], executor="processes")
-
-
-class Watched(Wrapper):
-    """A store that counts the batches that are sent on the thread of an event loop, which waits meanwhile."""
-
-    on_a_loop = 0
-
-    def apply(self, *arguments: Any, **options: Any) -> bool:
-        self.on_a_loop += asyncio._get_running_loop() is not None
-        return self.store.apply(*arguments, **options)
 
 
 def branches(state: Versioned) -> list[str]:
@@ -121,6 +112,8 @@ def test_an_interrupt_of_processes_leaves_no_branch(tmp_path: Path, *, long_run:
 def test_a_task_that_is_cancelled_at_any_time_leaves_no_branch(kind: str):
     for turns in itertools.count():
         store = Watched(Memory())
+        on_a_loop: list[str] = []  # the calls on the thread of the event loop, which waits meanwhile
+        store.before = lambda call: on_a_loop.append(call) if asyncio._get_running_loop() else None  # noqa: B023
         state = made(store)
         loop = asyncio.new_event_loop()
         running = loop.create_task(parallel(state, [partial(meet, "a"), partial(meet, "b")]))
@@ -140,7 +133,7 @@ def test_a_task_that_is_cancelled_at_any_time_leaves_no_branch(kind: str):
                 loop.run_until_complete(running)
             loop.close()
             assert branches(state) == ["main"], turns
-            assert not store.on_a_loop, turns
+            assert "apply" not in on_a_loop, turns
         in_threads(state)
         assert branches(state) == ["main"], turns
         if has_ended:

@@ -184,6 +184,18 @@ def test_after_a_failure_the_conversation_goes_on_without_the_unanswered_wish():
 # A model that writes code
 
 
+class Coder:
+    """A model that gives these pieces of code, and notes what it was told before each."""
+
+    def __init__(self, *code: str) -> None:
+        self.code = iter(code)
+        self.heard: list[str] = []
+
+    def __call__(self, told: str) -> tuple[str, str]:
+        self.heard.append(told)
+        return "thinking", next(self.code)
+
+
 def test_variables_are_the_state():
     answer = asking(code_runner(script(("", "n = state = 1"), ("", "finish(n + 1)"), ("", "finish(n + 2)"))))
     state = Versioned()
@@ -194,19 +206,11 @@ def test_variables_are_the_state():
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_cursor_is_dropped_and_the_model_is_told_how_to_do_without(*, nested: bool):
-    heard: list[str] = []
-    left = iter(
-        [
-            "cursor = question.execute('select 1')",
-            "found = {'a': [question.execute('select 1')]}",
-            "rows = question.execute('select 1').fetchall()\nfinish(rows)",
-        ]
+    model = Coder(
+        "cursor = question.execute('select 1')",
+        "found = {'a': [question.execute('select 1')]}",
+        "rows = question.execute('select 1').fetchall()\nfinish(rows)",
     )
-
-    def model(told: str) -> tuple[str, str]:
-        heard.append(told)
-        return "", next(left)
-
     answer = asking(code_runner(model))
 
     @task
@@ -217,23 +221,17 @@ def test_a_cursor_is_dropped_and_the_model_is_told_how_to_do_without(*, nested: 
     with closing(sqlite3.connect(":memory:")) as db:
         assert (orchestrate if nested else answer)(db, state=state) == [(1,)]
     assert dict(state.namespace("answerer") if nested else state) == {"rows": [(1,)]}
-    assert [told.split()[0] for told in heard[1:]] == ["cursor", "found"]
-    assert all("fetchall()" in told for told in heard[1:])
+    assert [told.split()[0] for told in model.heard[1:]] == ["cursor", "found"]
+    assert all("fetchall()" in told for told in model.heard[1:])
     assert [event.recoverable for event in events(state, types=ErrorEvent)] == [True, True]
 
 
 def test_the_model_hears_output_and_errors():
-    heard: list[str] = []
-    left = iter(["print('out')", "1 / 0", "unknown", "fail('cannot')"])
-
-    def model(told: str) -> tuple[str, str]:
-        heard.append(told)
-        return "thinking", next(left)
-
+    model = Coder("print('out')", "1 / 0", "unknown", "fail('cannot')")
     state = Versioned()
     with pytest.raises(TaskFailed, match="cannot"):
         asking(code_runner(model))("?", state=state)
-    assert heard[1:] == [
+    assert model.heard[1:] == [
         "out\n",
         "ZeroDivisionError('division by zero')",
         "NameError(\"name 'unknown' is not defined\")",
