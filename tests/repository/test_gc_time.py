@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.support.interrupts import Interrupt, Trace
+from tests.support.interrupts import Interrupt, interrupts
 from tests.support.watched_stores import Watched
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
@@ -157,23 +158,17 @@ def test_nothing_is_left_of_a_deleted_ref_once_its_reflog_has_expired():
 
 
 def test_a_branch_that_comes_back_while_gc_runs_stays():
-    for at in range(1, 3000, 97):
+    for trace in interrupts(97):
         store = Memory()
         repository = filled(store, 4)
         other = Repository(store)
-        trace = Trace(at)
-        try:
+        with suppress(Interrupt):
             trace.run(partial(repository.gc, expire=NOW))
-        except Interrupt:
-            pass
-        else:
-            if at > 1:
-                return
         state = Versioned(other, branch="s1")
-        state["x"] = at
+        state["x"] = trace.at
         state.commit()
         repository.gc(expire=NOW)
-        assert dict(other.snapshot("s1")) == {"x": at}
+        assert dict(other.snapshot("s1")) == {"x": trace.at}
         assert repository.fsck().ok
 
 

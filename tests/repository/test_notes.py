@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from tests.support.interrupts import Interrupt, Trace
+from tests.support.faults import attempts
+from tests.support.interrupts import Interrupt, interrupts
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import (
     CorruptObjectError,
     InvalidArgumentError,
     LimitExceededError,
-    StateError,
     UnknownNoteError,
     UnknownRevisionError,
     UnserializableValueError,
@@ -213,31 +213,21 @@ def test_keys_are_removed_in_one_step(state):
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_failure_at_any_call_leaves_the_note_before_or_after(state, fault):
     store, id = state.repository.store, state.head.id
-    for at in range(1, 20):
+    for attempt in attempts(fault):
         state.repository.notes[id] = {"a": 1}
-        faulty = Faulty(store, at=None, fault=fault)
+        faulty = Faulty(store)
         notes = Repository(faulty).notes
-        faulty.calls, faulty.at = 0, at
-        failed = True
-        with suppress(StateError):
+        with attempt.on(faulty):
             notes.update(id, {"b": 2})
-            failed = False
         found = Repository(store).notes[id]
         assert found in ({"a": 1}, {"a": 1, "b": 2})
-        assert failed or found == {"a": 1, "b": 2}
-        if not faulty.fired:
-            return
-    pytest.fail("it never went through without a fault")
+        assert attempt.failed or found == {"a": 1, "b": 2}
 
 
 def test_an_interrupt_at_any_line_leaves_the_note_before_or_after(state):
     repository, id = state.repository, state.head.id
-    for at in range(1, 10_000, 3):
+    for trace in interrupts(3):
         repository.notes[id] = {"a": 1}
-        try:
-            Trace(at).run(partial(repository.notes.update, id, {"b": 2}))
-        except Interrupt:
-            assert repository.notes[id] in ({"a": 1}, {"a": 1, "b": 2})
-        else:
-            return
-    pytest.fail("it was interrupted at every line")
+        with suppress(Interrupt):
+            trace.run(partial(repository.notes.update, id, {"b": 2}))
+        assert repository.notes[id] in ({"a": 1}, {"a": 1, "b": 2})

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.interrupts import Interrupt, Trace
+from tests.support.interrupts import Interrupt, interrupts
 from tests.support.processes import start
 from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository, Versioned
@@ -273,13 +273,11 @@ def test_a_closed_store_ends_it_with_an_error_and_a_failed_poll_loses_nothing(tm
 def test_an_interrupt_at_any_line_loses_nothing_behind_the_cursor():
     clock = Clock()
     repository = Repository(Memory(), clock=clock)
-    at, hit = 1, True
-    while hit:
+    for trace in interrupts(7):
         watch = repository.watch(timeout=0)
         wanted = {name: commit(repository, name) for name in ("a", "b")}
         known: dict[str, str | None] = {}
         cursor = watch.cursor
-        trace = Trace(at)
 
         def follow(watch=watch, known=known) -> None:
             for move in watch:
@@ -287,7 +285,6 @@ def test_an_interrupt_at_any_line_loses_nothing_behind_the_cursor():
 
         with contextlib.suppress(Interrupt):
             trace.run(follow)
-        hit = bool(trace.hit)
         handled = dict(known)
         follow()
         lost = {name for name in wanted if known.get(name) != wanted[name]}
@@ -295,7 +292,6 @@ def test_an_interrupt_at_any_line_loses_nothing_behind_the_cursor():
         known |= handled
         follow(repository.watch(after=cursor, timeout=0), known)
         assert {name: known[name] for name in wanted} == wanted, trace.hit
-        at += 7
 
 
 async def test_in_asyncio_the_loop_is_free_and_a_cancelled_step_loses_nothing():
