@@ -23,9 +23,9 @@ from versioned_state.values.trees import edit
 pytestmark = pytest.mark.no_oracle("breaks the engine on purpose")
 
 
-def asked(act: Callable[[], object], *, share: float = 1.0) -> list[str]:
+def asked(act: Callable[[], object]) -> list[str]:
     """What an oracle finds in the commits that are made meanwhile."""
-    oracle = Oracle(share=share, seed=1)
+    oracle = Oracle(share=1.0, seed=1)
     with installed(oracle):
         act()
     assert oracle.checked

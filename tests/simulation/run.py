@@ -514,11 +514,11 @@ def run_seed(seed: int) -> Result:
     return run(plan_of(seed))
 
 
-def shrink(plan: Plan, tries: int = 3, fails: Callable[[Result], bool] = lambda result: bool(result.failures)) -> Plan:
+def shrink(plan: Plan, fails: Callable[[Result], bool] = lambda result: bool(result.failures)) -> Plan:
     """A plan with fewer operations and faults that fails too: operations are dropped while a schedule still fails."""
 
     def attempt(smaller: Plan) -> Plan | None:
-        for schedule in (plan.schedule, *range(1, tries + 1)):
+        for schedule in (plan.schedule, *range(1, 4)):
             candidate = replace(smaller, schedule=schedule)
             if fails(run(candidate)):
                 return candidate

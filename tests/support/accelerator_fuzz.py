@@ -76,7 +76,7 @@ def random_value(rng: random.Random, depth: int = 0) -> Any:
     return {key(n): random_value(rng, depth + 1) for n in range(size)}
 
 
-def packed(value: Any, depth: int = DEEP, limit: int = ENOUGH) -> bytes | None:
+def packed(value: Any, depth: int = DEEP) -> bytes | None:
     """What ``pack`` answers, in Python."""
     try:
         if not is_plain(value, MAX_DEPTH - depth):
@@ -84,7 +84,7 @@ def packed(value: Any, depth: int = DEEP, limit: int = ENOUGH) -> bytes | None:
         cell: bytes = msgpack.Packer(strict_types=True).pack(value)
     except (TooDeepError, RecursionError, OverflowError, ValueError):
         return None
-    return cell if len(cell) <= limit else None
+    return cell
 
 
 def content(value: Any) -> Any:

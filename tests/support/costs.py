@@ -205,7 +205,7 @@ def session(act: Callable[[VersionedSession, Module], Any]) -> Call:
     return prepare
 
 
-def sourced(act: Callable[[EventSourced[Any]], object], *, begun: bool = False) -> Call:
+def sourced(act: Callable[[EventSourced[Any]], object]) -> Call:
     def prepare(room: Room) -> Callable[[], object]:
         writer = Versioned(room.store.store, branch="main")
         account = EventSourced(writer, lambda value, event: value + event, initial=0, key="account")
@@ -240,16 +240,12 @@ def machine(state: Versioned) -> None:
     StateMachine(state, "order", initial="new", transitions={("new", "pay"): "paid"}).transition("pay")
 
 
-def to_the_end(iterator: Any) -> object:
-    return list(iterator)
-
-
 CALLS: dict[str, dict[str, Call]] = {
     "Versioned": {
         "Versioned": lambda room: lambda: Versioned(room.repository, branch="side"),
         "state[key]": of(lambda s: s["key 0001"]),
         "state[key] = value": of(lambda s: s.__setitem__("new", 1)),
-        "iter_keys": of(lambda s: to_the_end(s.iter_keys("key"))),
+        "iter_keys": of(lambda s: list(s.iter_keys("key"))),
         "at": of(lambda s: s.at("list[0].n")),
         "copy": of(lambda s: s.copy()),
         "status": staged(lambda s: str(s.status())),
@@ -262,11 +258,11 @@ CALLS: dict[str, dict[str, Call]] = {
         "lock": of(locked),
         "checkout": of(lambda s: s.checkout("tag/0001")),
         "diff": of(lambda s: str(s.diff("HEAD~1", "HEAD"))),
-        "log": of(lambda s: to_the_end(s.log())),
-        "grep": of(lambda s: to_the_end(s.grep("message 1"))),
+        "log": of(lambda s: list(s.log())),
+        "grep": of(lambda s: list(s.grep("message 1"))),
         "bisect": of(lambda s: s.bisect("tag/0000", "HEAD", lambda past: past["step"] > 1)),
-        "blame": of(lambda s: to_the_end(s.blame("list"))),
-        "history": of(lambda s: to_the_end(s.history("list[0]"))),
+        "blame": of(lambda s: list(s.blame("list"))),
+        "history": of(lambda s: list(s.history("list[0]"))),
         "reset": of(lambda s: s.reset("HEAD~1")),
         "refresh": behind(lambda s: s.refresh()),
         "merge": of(lambda s: s.merge("side")),
@@ -295,7 +291,7 @@ CALLS: dict[str, dict[str, Call]] = {
         ),
         "sequence": lambda room: partial(room.state.checkout("HEAD").sequence, "list"),
         "preview": lambda room: partial(room.state.checkout("HEAD").preview, "list"),
-        "iter_keys": lambda room: partial(lambda s: to_the_end(s.iter_keys("key")), room.state.checkout("HEAD")),
+        "iter_keys": lambda room: partial(lambda s: list(s.iter_keys("key")), room.state.checkout("HEAD")),
         "namespace": lambda room: partial(room.state.checkout("HEAD").namespace, "worker"),
         "namespaces": lambda room: room.state.checkout("HEAD").namespaces,
         "copy": lambda room: room.state.checkout("HEAD").copy,
@@ -306,16 +302,16 @@ CALLS: dict[str, dict[str, Call]] = {
         "snapshot": on(lambda room: room.repository.snapshot("tag/0001")),
         "diff": on(lambda room: str(room.repository.diff("tag/0001", "tag/0002"))),
         "merge_base": on(lambda room: room.repository.merge_base("main", "side")),
-        "log": on(lambda room: to_the_end(room.repository.log())),
-        "watch": on(lambda room: to_the_end(room.repository.watch(timeout=0))),
-        "grep": on(lambda room: to_the_end(room.repository.grep("message 1"))),
+        "log": on(lambda room: list(room.repository.log())),
+        "watch": on(lambda room: list(room.repository.watch(timeout=0))),
+        "grep": on(lambda room: list(room.repository.grep("message 1"))),
         "bisect": on(lambda room: room.repository.bisect("tag/0000", "main", lambda past: past["step"] > 1)),
         "merge_policies": on(lambda room: room.repository.merge_policies),
         "set_merge_policy": on(lambda room: room.repository.set_merge_policy("list", "append")),
-        "blame": on(lambda room: to_the_end(room.repository.blame("list"))),
-        "history": on(lambda room: to_the_end(room.repository.history("list[0]"))),
+        "blame": on(lambda room: list(room.repository.blame("list"))),
+        "history": on(lambda room: list(room.repository.history("list[0]"))),
         "read": on(lambda room: room.repository.read("tag/0001")),
-        "reflog": on(lambda room: to_the_end(room.repository.reflog("session/0000"))),
+        "reflog": on(lambda room: list(room.repository.reflog("session/0000"))),
         "parents": lambda room: partial(room.repository.parents, room.repository.commit("main")),
         "prune": on(lambda room: room.repository.prune(keep_last=2, branches="main")),
         "purge": on(lambda room: room.repository.purge("step")),
@@ -339,19 +335,19 @@ CALLS: dict[str, dict[str, Call]] = {
         "branches.delete, with force": on(lambda room: room.repository.branches.delete("side", force=True)),
         "branches.delete_with_inner": on(lambda room: room.repository.branches.delete_with_inner("side")),
         "branches.rename": on(lambda room: room.repository.branches.rename("side", "new")),
-        "branches.deleted": on(lambda room: to_the_end(room.repository.branches.deleted())),
-        "branches.compare": on(lambda room: to_the_end(room.repository.branches.compare())),
+        "branches.deleted": on(lambda room: list(room.repository.branches.deleted())),
+        "branches.compare": on(lambda room: list(room.repository.branches.compare())),
         "branches.search": on(lambda room: room.repository.branches.search("session/0001")),
-        "branches.iter_info": on(lambda room: to_the_end(room.repository.branches.iter_info(limit=20))),
+        "branches.iter_info": on(lambda room: list(room.repository.branches.iter_info(limit=20))),
         "tags[name]": on(lambda room: room.repository.tags["tag/0001"]),
         "tags.create": on(lambda room: room.repository.tags.create("new")),
         "tags.delete": on(lambda room: room.repository.tags.delete("tag/0001")),
         "tags.get_many": on(lambda room: room.repository.tags.get_many(["tag/0001", "tag/0002"])),
         "tags.delete_many with a prefix": on(lambda room: room.repository.tags.delete_many(prefix="tag/")),
         "tags.copy": on(lambda room: room.repository.tags.copy("tag/", "copy/")),
-        "tags.deleted": on(lambda room: to_the_end(room.repository.tags.deleted())),
+        "tags.deleted": on(lambda room: list(room.repository.tags.deleted())),
         "tags.annotation": on(lambda room: room.repository.tags.annotation("tag/0001")),
-        "tags.iter_info": on(lambda room: to_the_end(room.repository.tags.iter_info(limit=20))),
+        "tags.iter_info": on(lambda room: list(room.repository.tags.iter_info(limit=20))),
     },
     "Diff": {
         "read_all": diffed(lambda diff: diff.read_all()),
@@ -381,7 +377,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "notes.update": on(lambda room: room.repository.notes.update("tag/0001", {"a": 1})),
         "notes.remove": on(lambda room: room.repository.notes.remove("tag/0001", "n")),
         "notes.of": lambda room: partial(room.repository.notes.of, [room.repository.commit("tag/0001")]),
-        "iteration": on(lambda room: to_the_end(room.repository.notes)),
+        "iteration": on(lambda room: list(room.repository.notes)),
     },
     "Named records": {
         "records[name]": on(lambda room: room.repository.records["tag/0001"]),
@@ -392,23 +388,23 @@ CALLS: dict[str, dict[str, Call]] = {
             lambda room: room.repository.records.edit("tag/0001", lambda found: {**(found or {}), "a": 1})
         ),
         "records.get_many": on(lambda room: room.repository.records.get_many(["tag/0001", "tag/0002"])),
-        "records.iter_items": on(lambda room: to_the_end(room.repository.records.iter_items("tag/"))),
+        "records.iter_items": on(lambda room: list(room.repository.records.iter_items("tag/"))),
         "records.delete_many with a prefix": on(lambda room: room.repository.records.delete_many(prefix="tag/")),
     },
     "Tasks and events": {
         "a call of a task": of(lambda s: nothing(state=s)),
         "checkpoint": of(lambda s: with_checkpoint(state=s)),
         "emit": of(lambda s: with_event(state=s)),
-        "events": after(lambda s: [with_event(state=s) for _ in range(3)], lambda s: to_the_end(events(s))),
+        "events": after(lambda s: [with_event(state=s) for _ in range(3)], lambda s: list(events(s))),
         "book.on": of(lambda s: nothing.on(s)()),
-        "book.stream": of(lambda s: to_the_end(nothing.stream(state=s))),
+        "book.stream": of(lambda s: list(nothing.stream(state=s))),
         "parallel": of(lambda s: parallel(s, [partial(nothing), partial(nothing)])),
         "view": of(view),
     },
     "Effects": {
         "effect": of(lambda s: effect("mail", int, state=s)),
         "effect, done before": of(lambda s: effect("mail/0001", int, state=s)),
-        "effects": of(lambda s: to_the_end(effects(s))),
+        "effects": of(lambda s: list(effects(s))),
         "settle_effect": in_doubt(lambda s: settle_effect(s, "pay")),
         "forget_effect": in_doubt(lambda s: forget_effect(s, "pay")),
         "roll_back_effects": after(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-def flipped(stored: bytes | None, place: int = -1) -> bytes:
-    """Return the bytes with one bit of one of them, by default the last, turned over."""
+def flipped(stored: bytes | None) -> bytes:
+    """Return the bytes with one bit of the last one turned over."""
     damaged = bytearray(stored or b"")
-    damaged[place] ^= 1
+    damaged[-1] ^= 1
     return bytes(damaged)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 
-def nest(wrap: Callable[[Any], Any], depth: int, innermost: Any = 1) -> Any:
-    value = innermost
+def nest(wrap: Callable[[Any], Any], depth: int) -> Any:
+    value: Any = 1
     for _ in range(depth):
         value = wrap(value)
     return value

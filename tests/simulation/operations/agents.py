@@ -49,8 +49,8 @@ def _branch(rng: Dice) -> str:
     return rng.place(BRANCHES)
 
 
-def _stage(runner: Runner, handle: Versioned, rng: Dice, *, word: bool = True) -> list[str]:
-    """Change some keys, and append a word to the log."""
+def _stage(runner: Runner, handle: Versioned, rng: Dice) -> str:
+    """Change some keys, append a word to the log, and return it."""
     for _ in range(rng.randrange(3)):
         key = rng.choice(KEYS)
         kind = rng.randrange(5)
@@ -60,15 +60,13 @@ def _stage(runner: Runner, handle: Versioned, rng: Dice, *, word: bool = True) -
             handle[key].append(rng.randrange(4))
         else:
             handle[key] = rng.randrange(3)
-    if not word:
-        return []
     new = runner.world.word()
     _pend(runner, handle, new)
     if "log" in handle:
         handle["log"].append(new)
     else:
         handle["log"] = [new]
-    return [new]
+    return new
 
 
 def _pend(runner: Runner, handle: Versioned, word: str) -> None:
@@ -218,7 +216,7 @@ def erase_records(runner: Runner, rng: Dice, operation: Operation) -> None:
 def transaction(runner: Runner, rng: Dice, operation: Operation) -> None:
     handle = _writing(runner, operation, _branch(rng))
     fails = rng.random() < 0.2
-    staged: list[str] = []
+    staged = None
     try:
         with handle.transaction(policies=dict(POLICIES)):
             staged = _stage(runner, handle, rng)
@@ -227,7 +225,7 @@ def transaction(runner: Runner, rng: Dice, operation: Operation) -> None:
     except BaseException:
         # A commit in doubt may have them, and nothing else.
         kept = runner.site.pending.get(id(handle), [])
-        kept[:] = [word for word in kept if word not in staged]
+        kept[:] = [word for word in kept if word != staged]
         raise
     _acked(runner, operation, handle)
 
@@ -440,7 +438,7 @@ def together(runner: Runner, rng: Dice, operation: Operation) -> None:
     operation.detail = f"{first} {second}"
     handles = [runner.handle(first), runner.handle(second)]
     runner.model.write(operation, first, second)
-    words = [_stage(runner, handle, rng)[0] for handle in handles]
+    words = [_stage(runner, handle, rng) for handle in handles]
     batch = (operation, words)
     runner.model.together.append(batch)
     try:
