@@ -11,9 +11,9 @@ import socket
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -126,13 +126,10 @@ def _append(url: str, clients: int, requests: int) -> tuple[float, list[float]]:
                 client.ask("POST", f"/v1/history/messages?session_id={session}", MESSAGE)
                 times.append(time.perf_counter() - start)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(clients)]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return time.perf_counter() - start, times
+    with ThreadPoolExecutor(clients) as threads:
+        start = time.perf_counter()
+        list(threads.map(work, range(clients)))
+        return time.perf_counter() - start, times
 
 
 async def _alone(store: str, clients: int, requests: int) -> float:

@@ -37,7 +37,6 @@ from agent_framework import (
 
 from tests.support import processes
 from tests.support.killed_writers import assert_kept
-from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.integrations.agent_framework import VersionedCheckpointStorage, VersionedHistoryProvider
@@ -322,12 +321,6 @@ async def test_what_cannot_be_stored_is_an_error_of_the_framework_and_nothing_is
     with pytest.raises(WorkflowCheckpointException, match=r"state\.socket"):
         await storage.save(checkpoint(state={"socket": open}))
     assert list(storage.repository.branches) == list(storage.repository.tags) == []
-
-
-async def test_a_store_without_tags_beside_commits_is_refused():
-    storage = VersionedCheckpointStorage(OneCondition())
-    with pytest.raises(WorkflowCheckpointException, match="condition"):
-        await storage.save(checkpoint())
 
 
 def test_a_repository_must_read_the_classes():

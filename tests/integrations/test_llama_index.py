@@ -5,7 +5,6 @@ The contract is written from its interface, and its own ``SimpleChatStore`` pass
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -361,12 +360,6 @@ def test_threads_that_add_at_once_lose_nothing():
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda number: store.add_message("ann", say(str(number))), range(40)))
     assert sorted(int(message.content or "") for message in store.get_messages("ann")) == list(range(40))
-
-
-async def test_tasks_that_add_at_once_lose_nothing():
-    store = VersionedChatStore(Memory())
-    await asyncio.gather(*(store.async_add_message("ann", say(str(number))) for number in range(20)))
-    assert sorted(int(message.content or "") for message in store.get_messages("ann")) == list(range(20))
 
 
 def add(path: Path, times: int, writer: int) -> None:

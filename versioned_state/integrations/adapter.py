@@ -6,11 +6,13 @@ Layer: integrations.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Self, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from versioned_state.errors import BranchMovedError, InvalidArgumentError
+from versioned_state.off_loop import off_loop
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT, Commit
 from versioned_state.repository.repository import Repository
@@ -24,6 +26,7 @@ from versioned_state.storage import Cache, KVStore, open_store
 from versioned_state.storage.url import is_remote
 from versioned_state.values.codec.trust import TrustedModules
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _HANDLES: Final = 64
@@ -35,6 +38,20 @@ _CHECKPOINT_BYTES: Final = 64 << 20
 
 Place = KVStore | Repository | str | os.PathLike[str]
 """The place of an adapter's data: a store, a repository, or the URL or path of a store."""
+
+
+def off_the_loop(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the coroutine of a method, for a framework that awaits it: it calls the method off the event loop."""
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await off_loop(partial(getattr(self, method.__name__), *args, **kwargs))
+        return result
+
+    call.__doc__ = f"Do ``{method.__name__}`` off the event loop."
+    return call
 
 
 class Adapter:

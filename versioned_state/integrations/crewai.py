@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -22,11 +21,10 @@ from pydantic_core import to_jsonable_python
 
 from versioned_state.arguments import count, string
 from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
-from versioned_state.integrations.adapter import Place
+from versioned_state.integrations.adapter import Place, off_the_loop
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.integrations.message_log import MessageLog
 from versioned_state.integrations.model_adapter import ModelAdapter
-from versioned_state.off_loop import off_loop
 from versioned_state.repository.names.branch_name import branch_name
 
 if TYPE_CHECKING:
@@ -89,8 +87,7 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
         )
         return f"{location}#{checkpoint_id}"
 
-    async def acheckpoint(self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main") -> str:
-        return await off_loop(partial(self.checkpoint, data, location, parent_id=parent_id, branch=branch))
+    acheckpoint = off_the_loop(checkpoint)
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main") -> int:
         """Remove the checkpoints of a branch except the newest ones.
@@ -119,8 +116,7 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
             raise UnknownRevisionError(location)
         return json.dumps(dict(self.repository.snapshot(commit)))
 
-    async def afrom_checkpoint(self, location: str) -> str:
-        return await off_loop(partial(self.from_checkpoint, location))
+    afrom_checkpoint = off_the_loop(from_checkpoint)
 
     def export(self, location: str) -> str:
         """Write a checkpoint to a file, and return its path, for ``CheckpointConfig(restore_from=…)``.

@@ -18,7 +18,7 @@ from llama_index.core.storage.chat_store.base import BaseChatStore
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
 
 from versioned_state.arguments import string
-from versioned_state.integrations.adapter import Place
+from versioned_state.integrations.adapter import Place, off_the_loop
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.integrations.message_log import MESSAGES, MessageLog
 from versioned_state.integrations.model_adapter import ModelAdapter
@@ -116,26 +116,13 @@ class VersionedChatStore(_Kept, BaseChatStore):  # type: ignore[misc, unused-ign
         """List the keys, by name. Cost: the branches, and a read of each whose key is longer than 63 bytes."""
         return self._log.threads(f"{_PREFIX}/")
 
-    async def aset_messages(self, key: str, messages: list[ChatMessage]) -> None:
-        await off_loop(partial(self.set_messages, key, messages))
-
-    async def aget_messages(self, key: str) -> list[ChatMessage]:
-        return await off_loop(partial(self.get_messages, key))
-
-    async def async_add_message(self, key: str, message: ChatMessage, idx: int | None = None) -> None:
-        await off_loop(partial(self.add_message, key, message, idx))
-
-    async def adelete_messages(self, key: str) -> list[ChatMessage] | None:
-        return await off_loop(partial(self.delete_messages, key))
-
-    async def adelete_message(self, key: str, idx: int) -> ChatMessage | None:
-        return await off_loop(partial(self.delete_message, key, idx))
-
-    async def adelete_last_message(self, key: str) -> ChatMessage | None:
-        return await off_loop(partial(self.delete_last_message, key))
-
-    async def aget_keys(self) -> list[str]:
-        return await off_loop(self.get_keys)
+    aset_messages = off_the_loop(set_messages)
+    aget_messages = off_the_loop(get_messages)
+    async_add_message = off_the_loop(add_message)
+    adelete_messages = off_the_loop(delete_messages)
+    adelete_message = off_the_loop(delete_message)
+    adelete_last_message = off_the_loop(delete_last_message)
+    aget_keys = off_the_loop(get_keys)
 
 
 class VersionedDBChatStore(_Kept, AsyncDBChatStore):  # type: ignore[misc, unused-ignore] # a class of an untyped module

@@ -27,7 +27,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from versioned_state.arguments import one_of
 from versioned_state.errors import LimitExceededError, MissingObjectError, PickleRefusedError, UnserializableValueError
-from versioned_state.integrations.adapter import Adapter, Place
+from versioned_state.integrations.adapter import Adapter, Place, off_the_loop
 from versioned_state.integrations.langgraph.filters import field_of
 from versioned_state.integrations.langgraph.lines import (
     ID,
@@ -45,7 +45,6 @@ from versioned_state.integrations.langgraph.lines import (
 from versioned_state.integrations.langgraph.packed import Packing
 from versioned_state.integrations.langgraph.pages import Page
 from versioned_state.integrations.langgraph.writes import Writes
-from versioned_state.off_loop import off_loop
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.streams import Stream
@@ -438,9 +437,14 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
 
     # The same as coroutines
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Do ``get_tuple`` off the event loop."""
-        return await off_loop(partial(self.get_tuple, config))
+    aget_tuple = off_the_loop(get_tuple)
+    aput = off_the_loop(put)
+    aput_writes = off_the_loop(put_writes)
+    adelete_thread = off_the_loop(delete_thread)
+    adelete_for_runs = off_the_loop(delete_for_runs)
+    acopy_thread = off_the_loop(copy_thread)
+    aprune = off_the_loop(prune)
+    aget_delta_channel_history = off_the_loop(get_delta_channel_history)
 
     async def alist(
         self,
@@ -457,44 +461,6 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
 
         async for each in Stream(begin):
             yield each
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Do ``put`` off the event loop."""
-        return await off_loop(partial(self.put, config, checkpoint, metadata, new_versions))
-
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        """Do ``put_writes`` off the event loop."""
-        await off_loop(partial(self.put_writes, config, writes, task_id, task_path))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Do ``delete_thread`` off the event loop."""
-        await off_loop(partial(self.delete_thread, thread_id))
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Do ``delete_for_runs`` off the event loop."""
-        await off_loop(partial(self.delete_for_runs, run_ids))
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Do ``copy_thread`` off the event loop."""
-        await off_loop(partial(self.copy_thread, source_thread_id, target_thread_id))
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Do ``prune`` off the event loop."""
-        await off_loop(partial(self.prune, thread_ids, strategy=strategy))
-
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """Do ``get_delta_channel_history`` off the event loop."""
-        return await off_loop(partial(self.get_delta_channel_history, config=config, channels=channels))
 
     # Versions of channels
 
