@@ -143,3 +143,22 @@ def test_a_large_element_that_a_rollback_has_put_back_is_stored(reopened):
             state.sequence("a")[-2]["text"][0] = 1 / 0
     assert Versioned(store)["a"][-1] == {"text": ["a long text " * 500]}
     assert state.repository.fsck().ok
+
+
+def test_our_insertions_and_the_elements_after_them_keep_their_places_when_the_head_moves():
+    repository = committed(list=[{"n": number} for number in range(500)]).repository
+    state, other = Versioned(repository), Versioned(repository)
+    ours, theirs = state.sequence("list"), other.sequence("list")
+    ours.insert(0, {"n": "first"})
+    ours.insert(300, {"n": "between"})
+    held = ours[400]
+    theirs.append({"n": "last"})
+    del theirs[10]
+    other.commit()
+    state.refresh()
+    expected = [number for number in range(500) if number != 10]
+    assert [each["n"] for each in ours] == ["first", *expected[:298], "between", *expected[298:], "last"]
+    assert ours[399] is held
+    held["n"] = "changed"
+    state.commit()
+    assert Versioned(repository)["list"][399] == {"n": "changed"}

@@ -77,6 +77,15 @@ def test_the_files_are_a_dict_in_the_state(state, workspace, folder):
     assert state.commit() == commit
 
 
+def test_a_folder_that_gets_a_file_is_no_entry_any_more(state, workspace, folder):
+    (folder / "out" / "inside").mkdir(parents=True)
+    state.commit()
+    assert state["workspace"] == {"out/inside": Folder()}
+    (folder / "out" / "inside" / "a").write_text("1")
+    state.commit()
+    assert state["workspace"] == {"out/inside/a": "1"}
+
+
 def test_moves_bring_the_files_exactly(state, workspace, folder):
     lay(folder, FIRST)
     first = state.commit("first")
