@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
@@ -12,22 +10,13 @@ from itertools import islice
 import pytest
 
 from tests.support.garbage import assert_whole
-from tests.support.histories import Clock
+from tests.support.histories import Clock, numbered
 from tests.support.long_runs import first
-from versioned_state import Commit, Memory, Repository, Versioned
-from versioned_state.errors import StateError
+from tests.support.moves import LONG_AGO_S, one_move
+from versioned_state import Memory, Repository, Versioned
 from versioned_state.objects.keys import shared_key
 from versioned_state.repository.maintenance.prune import Retention, plan_of_all, plan_of_own
 from versioned_state.storage import Counting
-
-LONG_AGO = timedelta(days=40)
-
-
-class Jumping(Clock):
-    """A clock that a test can put forward, so that reflogs expire."""
-
-    def later(self) -> None:
-        self.now += LONG_AGO // timedelta(microseconds=1)
 
 
 def retention(repository: Repository, pattern: str, rng: random.Random) -> Retention:
@@ -42,69 +31,12 @@ def retention(repository: Repository, pattern: str, rng: random.Random) -> Reten
     )
 
 
-def one_move(repository: Repository, clock: Jumping, rng: random.Random) -> None:
-    names = sorted(repository.branches)
-    name = rng.choice([*names, f"b{rng.randrange(6)}"])
-    state = Versioned(repository, branch=name)
-    other = rng.choice(names) if names else name
-    new = f"b{rng.randrange(6)}"
-
-    def commit() -> None:
-        for _ in range(rng.randrange(1, 4)):
-            state[f"k{rng.randrange(30)}"] = rng.random()
-            state.commit()
-
-    def tagged() -> None:
-        state["t"] = rng.random()
-        state.commit(tag=f"t{rng.randrange(6)}")
-
-    def together() -> None:
-        second = Versioned(repository, branch=other)
-        state["both"] = second["both"] = rng.random()
-        repository.commit_together([state, second], "both")
-
-    def drop() -> None:
-        repository.branches.delete(name, force=True)
-        repository.tags.delete(f"t{rng.randrange(6)}")
-
-    def back() -> None:
-        repository.branches.delete(name, force=True)
-        if rng.random() < 0.5:
-            clock.later()
-            repository.gc()
-        state["back"] = rng.random()
-        state.commit()
-
-    place: str | Commit = rng.choice([other, f"{other}~1", f"{other}~2"])
-    moves: list[Callable[[], object]] = [
-        *([commit] * 8),
-        tagged,
-        together,
-        lambda: repository.branches.create(new, place),
-        lambda: state.merge(other, policies={"**": "ours"}),
-        lambda: state.cherry_pick(other, policies={"**": "theirs"}),
-        lambda: state.rebase(other, policies={"**": "theirs"}),
-        lambda: state.reset(rng.choice(["HEAD~1", other, "HEAD@{1}"])),
-        lambda: repository.tags.create(f"t{rng.randrange(6)}", place),
-        lambda: repository.branches.rename(name, new),
-        drop,
-        back,
-        state.undo,
-        lambda: repository.gc(expire=timedelta(0)),
-        lambda: repository.prune(keep_last=2, branches=name),
-        lambda: repository.purge(branches=name) if rng.random() < 0.3 else None,
-        clock.later,
-    ]
-    with suppress(StateError):
-        rng.choice(moves)()
-
-
 @pytest.mark.parametrize("seed", first(4, range(10)))
 def test_the_plan_is_that_from_all_refs(seed, long_run):
     own = 0
     for each in range(60 if long_run else 1):
         rng = random.Random(seed + 1000 * each)
-        clock = Jumping()
+        clock = Clock()
         repository = Repository(Memory(), clock=clock)
         for step in range(100):
             one_move(repository, clock, rng)
@@ -190,7 +122,7 @@ def test_a_prune_of_a_branch_with_tags_of_its_own_costs_the_same_among_many():
 
 
 def test_the_reflog_of_a_deleted_tag_keeps_the_commit_that_it_was_made_with():
-    clock = Jumping()
+    clock = Clock()
     repository = Repository(Memory(), clock=clock)
     state = Versioned(repository, branch="a")
     for n in range(6):
@@ -199,7 +131,7 @@ def test_the_reflog_of_a_deleted_tag_keeps_the_commit_that_it_was_made_with():
     for n in range(6):
         repository.tags.delete(f"t{n}")
     assert repository.prune(keep_last=1, branches="a").removed == 0
-    clock.later()
+    clock.sleep(LONG_AGO_S)
     repository.gc()
     assert repository.prune(keep_last=1, branches="a").removed == 5
 
@@ -207,9 +139,7 @@ def test_the_reflog_of_a_deleted_tag_keeps_the_commit_that_it_was_made_with():
 def test_a_branch_whose_old_name_remembers_it_is_not_alone():
     repository = Repository(Memory(), clock=Clock())
     state = Versioned(repository, branch="old")
-    for n in range(5):
-        state["n"] = n
-        state.commit()
+    numbered(state, range(5))
     repository.branches.rename("old", "new")
     assert shared_key(repository.branches["new"].address) in repository.store
     assert repository.prune(keep_last=2, branches="new").removed == 0  # the reflog of the old name leads to all of it

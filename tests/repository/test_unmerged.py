@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
 
+from tests.support.histories import Clock, numbered
 from tests.support.long_runs import first
+from tests.support.moves import one_move
 from versioned_state import Memory, Repository, Versioned
-from versioned_state.errors import StateError, UnmergedBranchError
+from versioned_state.errors import UnmergedBranchError
 from versioned_state.repository.history import graph
-from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.storage import Counting
 
 
@@ -25,55 +27,14 @@ def naive(repository: Repository, name: str) -> bool:
     return head.id == ROOT_ID or any(commit == head for commit in graph.walk(others, repository.database.commits.read))
 
 
-def one_move(repository: Repository, rng: random.Random) -> None:
-    names = sorted(repository.branches)
-    name = rng.choice([*names, f"b{rng.randrange(8)}"])
-    state = Versioned(repository, branch=name)
-    other = rng.choice(names) if names else name
-    new = f"b{rng.randrange(8)}"
-
-    def commit() -> None:
-        state[f"k{rng.randrange(30)}"] = rng.random()
-        state.commit()
-
-    def tagged() -> None:
-        state["t"] = rng.random()
-        state.commit(tag=f"t{rng.randrange(6)}")
-
-    def delete() -> None:
-        repository.branches.delete(name, force=rng.random() < 0.3)
-        repository.tags.delete(f"t{rng.randrange(6)}")
-
-    places: list[str | Commit] = [other, f"{other}~1"]
-    if other in names:
-        places.append(repository.branches[other])
-    moves: list[Callable[[], object]] = [
-        *([commit] * 4),
-        tagged,
-        lambda: repository.branches.create(new, rng.choice(places)),
-        lambda: state.merge(other, policies={"**": "ours"}),
-        lambda: state.cherry_pick(other, policies={"**": "theirs"}),
-        lambda: state.rebase(other, policies={"**": "theirs"}),
-        lambda: state.reset(rng.choice(["HEAD~1", other, "HEAD@{1}"])),
-        lambda: repository.tags.create(f"t{rng.randrange(6)}", f"{other}~{rng.randrange(2)}"),
-        lambda: repository.branches.rename(name, new),
-        delete,
-        state.undo,
-        lambda: repository.branches.create(new, ROOT_ID),
-        lambda: repository.gc(expire=timedelta(0)),
-        lambda: repository.prune(keep_last=2, branches=name),
-    ]
-    with suppress(StateError):
-        rng.choice(moves)()
-
-
 @pytest.mark.parametrize("seed", first(5, range(12)))
 def test_the_answer_is_that_of_a_scan(seed, long_run):
     for each in range(20 if long_run else 1):
         rng = random.Random(seed + 1000 * each)
-        repository = Repository(Memory())
+        clock = Clock()
+        repository = Repository(Memory(), clock=clock)
         for step in range(120):
-            one_move(repository, rng)
+            one_move(repository, clock, rng)
             if step % 6 == 0:
                 for name in repository.branches:
                     kept = naive(repository, name)
@@ -167,9 +128,7 @@ def rename_to_another(repository: Repository) -> None:
 
 
 def go_on(state: Versioned, rounds: int = 5) -> None:
-    for number in range(rounds):
-        state["more"] = number
-        state.commit()
+    numbered(state, range(rounds), key="more")
 
 
 MADE = [fork_by_name, fork_of_a_fork, fork_that_goes_on, merge_into_another, tag_of_the_commit, rename_to_another]

@@ -11,6 +11,8 @@ from typing import Any
 from tests.support.exact import exact
 from tests.support.strategies import make_large
 from versioned_state import KVStore, Memory, Repository, Versioned
+from versioned_state.objects.keys import GC
+from versioned_state.repository.refs.gc_fence import GcRecord
 
 NOW = timedelta(0)
 MINUTE_US = 60_000_000
@@ -76,3 +78,10 @@ def append(store: KVStore) -> None:
     state = Versioned(store)
     state["messages"].append("between")
     state.commit("between")
+
+
+def set_gc_record(store: KVStore, **fields: object) -> None:
+    """Write a record of gc with these fields, as of another process that is at work."""
+    stored = GcRecord().but(**fields).stored
+    assert stored is not None
+    store.set(GC, stored)

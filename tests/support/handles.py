@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import MissingObjectError
+from versioned_state.storage import Counting, Counts
 
 
 class RollbackWantedError(Exception):
@@ -28,6 +30,15 @@ def committed(store: KVStore | Repository | None = None, /, **values: Any) -> Ve
     state.update(values)
     state.commit()
     return state
+
+
+def asked(store: KVStore, act: Callable[[Repository], object], *, clock: Callable[[], int] | None = None) -> Counts:
+    """Return what a call asks of a store, on a repository that was opened before."""
+    counting = Counting(store)
+    repository = Repository(counting, clock=clock)
+    counting.reset()
+    act(repository)
+    return counting.counts
 
 
 def two(**values: Any) -> tuple[Versioned, Versioned]:

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
-from versioned_state import Commit, Repository
+from versioned_state import Commit, Repository, Versioned
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.commit import ROOT_ID
 
+SECOND = 1_000_000
+
 
 class Clock:
-    """Microseconds that pass only when they are looked at."""
+    """Microseconds that pass only when they are looked at, a step at each look, or when a test sleeps."""
 
-    def __init__(self, now: int = 1_700_000_000_000_000) -> None:
+    def __init__(self, now: int = 1_700_000_000_000_000, *, step: int = SECOND) -> None:
         self.now = now
+        self.step = step
 
     def __call__(self) -> int:
-        self.now += 1_000_000
+        self.now += self.step
         return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND)
+
+
+def numbered(state: Versioned, numbers: Iterable[int], *, key: str = "n") -> list[Commit]:
+    """Commit each number as the value of a key, and as the message."""
+    commits = []
+    for number in numbers:
+        state[key] = number
+        commits.append(state.commit(str(number)))
+    return commits
 
 
 def make_graph(repository: Repository, size: int, *, merges: float, seed: int) -> list[Commit]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from versioned_state import KVStore, Repository
 from versioned_state.storage import Memory, SingleProcessStore
@@ -44,6 +44,13 @@ class MinimalStore(DictStore):
     """The least that a store can promise: four methods over a dict, and one condition a batch."""
 
     max_expected = 1
+
+
+def memory_of(content: Mapping[str, bytes]) -> Memory:
+    """Return a store in memory with this content."""
+    store = Memory()
+    store.set_many(content)
+    return store
 
 
 def swap_store(repository: Repository, store: KVStore) -> None:
