@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 
 from tests.support.exact import exact
+from tests.support.histories import numbered
 from tests.support.interrupts import Interrupt, Trace
+from tests.support.stores import memory_of
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import RefExistsError, StateError, UnknownNoteError, UnknownRevisionError
 from versioned_state.storage import Fault, Faulty, InjectedCrash, KVStore
@@ -75,6 +77,7 @@ CALLS: dict[str, Call] = {
     "commit together": Call(together),
     "expire": Call(expiring, stepwise=True),
     "prune": Call(lambda r: r.prune(keep_last=1, keep_tagged=False, expire=timedelta(0))),
+    "prune a branch": Call(lambda r: r.prune(keep_last=1, branches="u/1", expire=timedelta(0))),
     "purge a path": Call(lambda r: r.purge("secret"), stepwise=True),
     "purge branches": Call(lambda r: r.purge(branches="u/*"), stepwise=True),
     "gc": Call(lambda r: r.gc(), stepwise=True),
@@ -84,19 +87,16 @@ CALLS: dict[str, Call] = {
 
 @functools.cache
 def content() -> dict[str, bytes]:
-    """Three commits on main, a branch with its own commit, one without, two that expire, tags, notes, and garbage."""
+    """Three commits on main, a branch with its own commits, one without, two that expire, tags, notes, and garbage."""
     store = Memory()
     clock = partial(next, itertools.count(START, 1_000_000))
     repository = Repository(store, clock=clock)
     state = Versioned(repository)
     state["list"], state["secret"] = [{"n": n} for n in range(60)], "s"
-    for n in range(3):
-        state["n"] = n
-        state.commit(f"main {n}")
+    numbered(state, range(3))
     repository.tags.create("v1")
     own = state.fork("u/1")
-    own["own"] = 1
-    repository.notes[own.commit("own")] = {"n": 1, "of": "u/1"}
+    repository.notes[numbered(own, range(2))[-1]] = {"n": 1, "of": "u/1"}
     repository.branches.create("u/2", "main~1")
     for name in ("old/1", "old/2"):
         old = Versioned(repository, branch=name, ttl_seconds=60)
@@ -110,12 +110,6 @@ def content() -> dict[str, bytes]:
 
 def opened(store: KVStore) -> Repository:
     return Repository(store, clock=partial(next, itertools.count(START + 3_600_000_000, 1_000_000)))
-
-
-def filled() -> Memory:
-    store = Memory()
-    store.set_many(content())
-    return store
 
 
 def see(store: KVStore) -> Any:
@@ -136,7 +130,7 @@ def see(store: KVStore) -> Any:
 @functools.cache
 def expected(name: str) -> tuple[Any, Any]:
     """What is seen before the call and after it."""
-    store = filled()
+    store = memory_of(content())
     before = see(store)
     CALLS[name].act(opened(store))
     return before, see(store)
@@ -188,12 +182,15 @@ LONG = {"fails in the middle", "dies before", "dies after"}
 def test_a_store_that_fails_at_any_call(name, way, long_run):
     fault, crash = WAYS[way]
     for at in steps(name, first=2 if fault is Fault.AFTER else 1, long_run=long_run):
-        store = filled()
+        store = memory_of(content())
         faulty = Faulty(store)
         repository = opened(faulty)
         faulty.arm(at, fault=fault, crash=crash)
+        said_done = False
         with suppress(StateError, InjectedCrash):
             CALLS[name].act(repository)
+            said_done = True
+        assert not said_done or see(store) == expected(name)[1], at
         check(name, store, at)
         if not faulty.fired:
             return
@@ -202,10 +199,10 @@ def test_a_store_that_fails_at_any_call(name, way, long_run):
 @pytest.mark.parametrize("name", CALLS)
 def test_an_interrupt_at_any_line(name, long_run):
     lines = Trace()
-    lines.run(partial(CALLS[name].act, opened(filled())))
+    lines.run(partial(CALLS[name].act, opened(memory_of(content()))))
     apart = 1 if long_run else max(lines.count // 6, 1)
     for at in itertools.count(1 + len(name) % apart, apart):
-        store = filled()
+        store = memory_of(content())
         repository = opened(store)
         trace = Trace(at)
         try:

@@ -1,9 +1,8 @@
-"""Letting go of a branch, and a gc in slices, while the store fails at each call, or an interrupt comes at any line."""
+"""A gc in slices while the store fails at each call."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -11,9 +10,9 @@ import pytest
 
 from tests.support.garbage import assert_whole, contents
 from tests.support.histories import Clock
-from tests.support.interrupts import Interrupt, Trace
+from tests.support.stores import memory_of
 from versioned_state import KVStore, Memory, Repository, Versioned
-from versioned_state.errors import StateError, StorageError, UnknownRevisionError
+from versioned_state.errors import StateError, StorageError
 from versioned_state.storage import Fault, Faulty
 
 NOW = timedelta(0)
@@ -43,70 +42,8 @@ def filled() -> dict[str, bytes]:
 PREPARED = filled()
 
 
-def store_of(prepared: dict[str, bytes]) -> Memory:
-    store = Memory()
-    store.set_many(prepared)
-    return store
-
-
-CALLS: dict[str, Callable[[Repository], object]] = {
-    "prune": lambda repository: repository.prune(keep_last=2, branches="s2").removed,
-    "prune of all": lambda repository: repository.prune(keep_last=2).removed,
-    "delete, shared": lambda repository: repository.branches.delete("s1"),
-    "delete": lambda repository: repository.branches.delete("s2", force=True),
-    "expire": lambda repository: repository.expire(),
-}
-
-
 def outcome(store: KVStore) -> dict[str, list[str]]:
     return {name: [id for id, _ in commits] for name, commits in contents(store).items()}
-
-
-@pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("name", CALLS)
-def test_a_call_that_fails_did_it_or_did_not(name, fault: Fault, long_run):
-    before = outcome(store_of(PREPARED))
-    done = store_of(PREPARED)
-    CALLS[name](Repository(done, clock=Clock(LATER)))
-    after = outcome(done)
-    assert after != before
-    for k in itertools.count(1) if long_run else itertools.count(1 + (fault is Fault.AFTER), 2):
-        store = store_of(PREPARED)
-        faulty = Faulty(store)
-        repository = Repository(faulty, clock=Clock(LATER))
-        faulty.arm(k, fault=fault)
-        with suppress(StorageError):
-            CALLS[name](repository)
-        fired = faulty.fired
-        faulty.arm(None)
-        assert outcome(store) in (before, after), k
-        assert_whole(store)
-        with suppress(UnknownRevisionError):  # it was done, and the reply was lost
-            CALLS[name](repository)
-        assert outcome(store) == after, k
-        assert_whole(store)
-        if not fired:
-            break
-    assert k > 3
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_a_call_that_is_interrupted_did_it_or_did_not(name, long_run):
-    before = outcome(store_of(PREPARED))
-    done = store_of(PREPARED)
-    trace = Trace()
-    trace.run(lambda: CALLS[name](Repository(done, clock=Clock(LATER))))
-    after = outcome(done)
-    for at in range(1, trace.count, 1 if long_run else max(trace.count // 6, 1)):
-        store = store_of(PREPARED)
-        repository = Repository(store, clock=Clock(LATER))
-        with suppress(Interrupt):
-            Trace(at).run(lambda repository=repository: CALLS[name](repository))  # type: ignore[misc]
-        assert outcome(store) in (before, after), at
-        assert_whole(store)
-        with suppress(UnknownRevisionError):
-            CALLS[name](repository)
-        assert outcome(store) == after, at
 
 
 def collect_in_slices(store: KVStore, fault: Fault | None = None, at: int = 0) -> tuple[int, bool]:
@@ -131,12 +68,12 @@ def collect_in_slices(store: KVStore, fault: Fault | None = None, at: int = 0) -
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("slices_before", [0, 6])
 def test_a_slice_of_a_gc_that_fails_leaves_a_whole_store(fault: Fault, slices_before: int, long_run):
-    prepared = store_of(PREPARED)
+    prepared = memory_of(PREPARED)
     expected = outcome(prepared)
     for n in range(slices_before):
         Repository(prepared, clock=Clock(LATER + n * 60_000_000_000)).gc(expire=NOW, time_limit=1e-9)
     for k in itertools.count(1, 1 if long_run else 8):
-        store = store_of(dict(prepared.items()))
+        store = memory_of(dict(prepared.items()))
         slices, fired = collect_in_slices(store, fault, k)
         assert outcome(store) == expected, k
         assert slices < 60

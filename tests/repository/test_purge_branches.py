@@ -11,12 +11,10 @@ from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.histories import Clock
 from tests.support.personal_data import SECRET, holds, messages
 from versioned_state import Memory, Repository, Versioned
-from versioned_state.errors import BranchMovedError, UnfinishedPurgeError
+from versioned_state.errors import BranchMovedError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import object_key
 from versioned_state.repository.maintenance.purge.purge import purge
-from versioned_state.storage import Fault, Faulty
-from versioned_state.storage.wrappers.faulty import InjectedFaultError
 
 
 def sessions(repository: Repository) -> None:
@@ -121,24 +119,4 @@ def test_a_writer_on_a_branch_that_is_being_erased():
         assert messages(fresh) == ["end", "begin"]
         assert fresh.fsck().ok
         if between.calls < k:
-            return
-
-
-@pytest.mark.parametrize("fault", Fault)
-def test_erasing_a_branch_may_be_cut_off_anywhere_and_run_again(fault: Fault):
-    for k in itertools.count(1):
-        store = Memory()
-        sessions(Repository(store, clock=Clock()))
-        faulty = Faulty(store)
-        repository = Repository(faulty, clock=Clock())
-        faulty.arm(k, fault=fault)
-        with suppress(InjectedFaultError, UnfinishedPurgeError):
-            purge(repository.database, branches="alice/*")
-        assert messages(Repository(store)) == ["end", "begin"]
-        clock = Clock()
-        clock.now += 3_600_000_000
-        purge(Repository(store, clock=clock).database, branches="alice/*")
-        assert not holds(store), k
-        assert Repository(store).fsck().findings == ()
-        if not faulty.fired:
             return
