@@ -1,11 +1,15 @@
-"""Fixtures of gc, shared by the tests of maintenance."""
+"""Fixtures of gc, shared by the tests of maintenance, and stores, shared by those of listings."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.support.stores import OneCondition
+from versioned_state import Disk, KVStore, Memory
 from versioned_state.repository.maintenance.gc import collector
 from versioned_state.repository.maintenance.purge import reclaim
 
@@ -23,3 +27,11 @@ def small_gc(monkeypatch: pytest.MonkeyPatch, no_sign_of_life: None) -> None:
     monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 8)
     monkeypatch.setattr("versioned_state.repository.maintenance.gc.keeper_table._PER_PAGE", 4)
     monkeypatch.setattr(reclaim, "_AT_ONCE", 9)
+
+
+@pytest.fixture(params=["memory", "disk", "one condition"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KVStore]:
+    """A store of each kind that the index of the last changes tells apart."""
+    make = {"memory": Memory, "disk": lambda: Disk(tmp_path), "one condition": OneCondition}[request.param]
+    with make() as store:
+        yield store

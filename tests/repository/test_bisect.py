@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.histories import numbered
 from versioned_state import Commit, Memory, Repository, Skip, Snapshot, Versioned
 from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
 from versioned_state.storage import Counting
@@ -45,9 +46,7 @@ def test_the_first_bad_round_is_found_wherever_it_is(count: int):
 def test_it_asks_and_reads_little_on_a_long_line():
     store = Counting(Memory())
     state = Versioned(store)
-    for number in range(2_000):
-        state["number"] = number
-        state.commit()
+    numbered(state, range(2_000), key="number")
     repository = Repository(store)
     for first in (1, 2, 777, 1_998, 1_999):
         repository.database.forget()

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks import data
-from tests.support.damage import flipped
+from tests.support.damage import damage
 from tests.support.exact import exact
 from tests.support.handles import cold, committed
+from tests.support.histories import numbered
 from tests.support.worlds import reached
 from versioned_state import Commit, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, InvalidPathError, UnknownPathError
@@ -735,9 +736,7 @@ def test_many_commits_are_read_in_few_calls(rounds):
     repository = Repository(store)
     state = Versioned(repository)
     state["last"] = {f"key {n * 7919 % 2000}": n for n in range(2000)}
-    for n in range(rounds):
-        state["n"] = n
-        state.commit(str(n))
+    numbered(state, range(rounds))
     repository = Repository(store)
     store.reset()
     assert [change.commit.message for change in repository.history("n")] == [str(n) for n in reversed(range(rounds))]
@@ -755,9 +754,7 @@ def test_what_is_read_ahead_may_have_been_pruned_and_collected_meanwhile():
     store = Memory()
     repository = Repository(store)
     state = Versioned(repository)
-    for n in range(60):
-        state["n"] = n
-        state.commit(str(n))
+    numbered(state, range(60))
     reader = Repository(store)
     changes = reader.history("n")
     found = [next(changes).commit.message for _ in range(3)]
@@ -772,13 +769,9 @@ def test_what_is_read_ahead_may_have_been_pruned_and_collected_meanwhile():
 def test_damage_below_stops_a_history_no_earlier_than_at_the_damaged_commit(depth):
     store = Memory()
     state = Versioned(store)
-    for n in range(60):
-        state["n"] = n
-        state.commit(str(n))
+    numbered(state, range(60))
     key = object_key(state.repository.commit(f"HEAD~{depth}").address)
-    stored = store.get(key)
-    store.delete(key)
-    store.set(key, flipped(stored))
+    damage(store, key)
     found: list[str] = []
     with pytest.raises(CorruptObjectError):
         found.extend(change.commit.message for change in Repository(Wrapper(store)).history("n"))

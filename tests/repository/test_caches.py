@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.damage import damage
 from tests.support.handles import committed
 from tests.support.processes import fork, join
 from versioned_state import Disk, Memory, Migrations, Repository, Versioned
@@ -196,10 +197,7 @@ def test_what_is_damaged_never_enters():
     fresh = Wrapper(store)
     damaged = [key for key in store.keys("o/") if key != object_key(state.head.address)]
     for key in damaged:
-        stored = store.get(key)
-        assert stored is not None
-        store.delete(key)
-        store.set(key, stored[:-1] + bytes([stored[-1] ^ 1]))
+        damage(store, key)
     with pytest.raises(CorruptObjectError):
         Versioned(fresh)["messages"]
     assert not nodes_of(fresh)

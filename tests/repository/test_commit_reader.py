@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from versioned_state import Commit, Memory, Repository, Versioned
+from tests.support.histories import numbered
+from versioned_state import Memory, Repository, Versioned
 from versioned_state.storage import Wrapper
 
 THREADS = 8
@@ -24,10 +25,7 @@ class Meeting(Wrapper):
 
 def test_threads_on_one_repository_read_at_once():
     state = Versioned(Memory())
-    commits: list[Commit] = []
-    for n in range(THREADS):
-        state["n"] = n
-        commits.append(state.commit(str(n)))
+    commits = numbered(state, range(THREADS))
     store = Meeting(state.repository.store)
     repository = Repository(store)
     store.barrier = Barrier(THREADS)

@@ -16,6 +16,7 @@ from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import address_of
 from versioned_state.repository.history import commit as module
 from versioned_state.repository.history.commit import ROOT, Commit, new_commit, read_commit
+from versioned_state.storage.testing.writers import run_together
 from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.references import read_tree
 from versioned_state.values.trees.tree import Tree
@@ -114,13 +115,8 @@ def test_threads_that_meet_at_the_first_use_find_one_tree(monkeypatch):
         return read_tree(shape, stored)
 
     monkeypatch.setattr(module, "read_tree", read)
-    commit, found = undecoded(), []
-    threads = [threading.Thread(target=lambda: found.append(commit.tree)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [TREE, TREE]
+    commit = undecoded()
+    assert run_together([lambda: commit.tree] * 2) == [TREE, TREE]
     assert commit.tree == TREE
 
 

@@ -9,6 +9,8 @@ from datetime import timedelta
 import pytest
 
 from tests.support.faults import attempts
+from tests.support.handles import asked
+from tests.support.histories import SECOND, Clock
 from tests.support.interrupts import Interrupt, interrupts
 from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository, Versioned
@@ -16,29 +18,15 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.storage import Counting, KVStore
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
-SECOND = 1_000_000
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_700_000_000 * SECOND
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += int(seconds * SECOND)
-
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(step=1)
 
 
-@pytest.fixture(params=["indexed", "one condition"])
+@pytest.fixture(params=[Memory, OneCondition], ids=["indexed", "one condition"])
 def repository(request, clock) -> Repository:
-    return Repository(Memory() if request.param == "indexed" else OneCondition(), clock=clock)
+    return Repository(request.param(), clock=clock)
 
 
 def session(repository: Repository, name: str, ttl: float | None = 60) -> Versioned:
@@ -172,18 +160,15 @@ def test_a_bad_time_to_live_raises_at_once(ttl):
         Versioned(ttl_seconds=ttl)
 
 
-def asked(store: KVStore, clock: Clock) -> tuple[int, int, int]:
-    counting = Counting(store)
-    repository = Repository(counting, clock=clock)
-    counting.reset()
-    repository.expire()
-    return counting.counts.round_trips, counting.counts.objects_read, counting.counts.bytes_written
+def asked_by_expiry(store: KVStore, clock: Clock) -> tuple[int, int, int]:
+    counts = asked(store, lambda repository: repository.expire(), clock=clock)
+    return counts.round_trips, counts.objects_read, counts.bytes_written
 
 
 def test_it_costs_what_expires_however_many_branches_there_are():
     found = []
     for total in (20, 400):
-        clock = Clock()
+        clock = Clock(step=1)
         store = Memory()
         repository = Repository(store, clock=clock)
         for n in range(total):
@@ -191,15 +176,15 @@ def test_it_costs_what_expires_however_many_branches_there_are():
         for n in range(5):
             session(repository, f"due{n}", 60)
         clock.sleep(100)
-        found.append(asked(store, clock))
+        found.append(asked_by_expiry(store, clock))
         assert found[-1][1] >= 5
-        nothing = asked(store, clock)
+        nothing = asked_by_expiry(store, clock)
         assert nothing[1:] == (0, 0)
     assert found[0] == found[1]
 
 
 def test_a_branch_in_use_is_put_off_once_in_its_time_to_live():
-    clock = Clock()
+    clock = Clock(step=1)
     store = Memory()
     state = session(Repository(store, clock=clock), "a", 100)
     written = 0
@@ -207,7 +192,7 @@ def test_a_branch_in_use_is_put_off_once_in_its_time_to_live():
         clock.sleep(10)
         state["n"] = n
         state.commit()
-        written += asked(store, clock)[2] > 0
+        written += asked_by_expiry(store, clock)[2] > 0
     assert 8 <= written <= 12
 
 
@@ -244,7 +229,7 @@ def test_writers_side_by_side_lose_nothing(tmp_path):
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_failure_at_any_call_loses_nothing_and_the_next_call_does_the_rest(fault):
     for attempt in attempts(fault):
-        clock = Clock()
+        clock = Clock(step=1)
         store = Memory()
         repository = Repository(store, clock=clock)
         for name in "abc":
@@ -270,7 +255,7 @@ def test_a_failure_at_any_call_loses_nothing_and_the_next_call_does_the_rest(fau
 
 def test_an_interrupt_at_any_line_loses_nothing():
     for trace in interrupts(19):
-        clock = Clock()
+        clock = Clock(step=1)
         repository = Repository(Memory(), clock=clock)
         for name in "ab":
             session(repository, name)

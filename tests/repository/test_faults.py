@@ -21,6 +21,7 @@ from tests.support.exact import exact
 from tests.support.handles import RollbackWantedError
 from tests.support.long_runs import first
 from tests.support.outage import Outage
+from tests.support.stores import memory_of
 from versioned_state import Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import CommitInDoubtError, StorageError
 from versioned_state.storage import Fault, Faulty, InjectedCrash, KVStore
@@ -179,8 +180,7 @@ def see(store: KVStore) -> Any:
 @functools.lru_cache(maxsize=16)
 def _seen(held: frozenset[tuple[str, bytes]]) -> Any:
     """``see``, read once for all runs of an operation that leave the same bytes."""
-    store = Memory()
-    store.set_many(dict(held))
+    store = memory_of(dict(held))
     repository = Repository(store)
     found, read = {}, {}
     for refs in (repository.branches, repository.tags):
@@ -202,8 +202,7 @@ def _prepared() -> Memory:
 
 def begin(operation: Operation, *, outage: int = 1) -> tuple[Memory, Faulty, Versioned]:
     """A store, the faults before it, and a handle that has staged what the operation is about."""
-    store = Memory()
-    store.set_many(dict(_prepared().items()))
+    store = memory_of(dict(_prepared().items()))
     faulty = Outage(store, calls=outage)
     state = Versioned(faulty, clock=itertools.count(1000).__next__)
     operation.stage(state)

@@ -15,7 +15,10 @@ from blake3 import blake3
 
 from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.damage import flipped
+from tests.support.garbage import set_gc_record
+from tests.support.histories import numbered
 from tests.support.mutations import sample
+from tests.support.stores import memory_of
 from tests.support.strategies import make_large
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, FormatError
@@ -28,7 +31,6 @@ from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.history.shallow import ShallowCommit, write_shallow
 from versioned_state.repository.maintenance.fsck import MAX_FINDINGS, check
 from versioned_state.repository.maintenance.fsck_report import Finding
-from versioned_state.repository.refs.gc_fence import GcRecord
 from versioned_state.repository.refs.ref import read_ref, write_ref
 from versioned_state.storage import Cache, Encrypted
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node, write_node
@@ -46,9 +48,7 @@ def made() -> dict[str, bytes]:
 
 def make() -> Memory:
     """A store with an object of every kind."""
-    store = Memory()
-    store.set_many(made())
-    return store
+    return memory_of(made())
 
 
 def fill(store: T) -> T:
@@ -63,9 +63,7 @@ def fill(store: T) -> T:
     state["list"].append({"n": 1})
     state.commit("two")
     state.repository.tags.create("v1", "HEAD~1")
-    for n in range(5):
-        state["n"] = n
-        state.commit(str(n))
+    numbered(state, range(5))
     state.reset("HEAD~1")
     state.repository.branches.create("side", "v1")
     side = Versioned(state.repository, branch="side")
@@ -469,9 +467,7 @@ def test_a_damaged_file_is_reported(tmp_path):
 
 def test_a_gc_at_work_is_no_fault():
     store = make()
-    record = GcRecord().but(owner=b"someone", generation=1)
-    assert record.stored is not None
-    store.set("gc", record.stored)
+    set_gc_record(store, owner=b"someone", generation=1)
     assert check(store).ok
 
 

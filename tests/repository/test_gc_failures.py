@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.concurrent_stores import ActsBeforeCall
-from tests.support.garbage import NOW, append, assert_whole, contents, prepare, recommit
+from tests.support.garbage import NOW, append, assert_whole, contents, prepare, recommit, set_gc_record
 from tests.support.long_runs import first
 from tests.support.processes import start
 from versioned_state import Disk, Memory, Repository, Versioned
@@ -23,7 +23,7 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.keys import GC
 from versioned_state.repository.maintenance.gc.collector import TAKEOVER_US
-from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
+from versioned_state.repository.refs.gc_fence import read_gc_record
 from versioned_state.storage import Fault, Faulty, InjectedCrash, Wrapper
 
 
@@ -228,9 +228,7 @@ def test_a_gc_on_another_machine_is_succeeded_after_a_while():
     store = Memory()
     prepare(store)
     now = 5_000_000
-    dead = GcRecord().but(owner=b"dead", beat=now, generation=1)
-    assert dead.stored is not None
-    store.set(GC, dead.stored)
+    set_gc_record(store, owner=b"dead", beat=now, generation=1)
     with pytest.raises(StoreBusyError) as caught:
         Repository(store, clock=lambda: now + TAKEOVER_US - 1).gc(expire=NOW)
     assert "--force" in caught.value.hint

@@ -102,14 +102,9 @@ class GcMachine(RuleBasedStateMachine):
 
     def move(self, handle: Versioned, what: str, rng: random.Random) -> None:
         repository = handle.repository
-        if what == "reset":
-            target = repository.commit(f"main~{rng.randrange(3)}")
-            handle.discard()
-            handle.refresh()
-            handle.reset(target)
-            self.refs["branch", "main"] = target.id
-        elif what == "undo":
-            target = repository.commit(f"main@{{{rng.randrange(4)}}}")
+        if what in ("reset", "undo"):
+            rev = f"main~{rng.randrange(3)}" if what == "reset" else f"main@{{{rng.randrange(4)}}}"
+            target = repository.commit(rev)
             handle.discard()
             handle.refresh()
             handle.reset(target)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.faults import attempts
-from tests.support.garbage import NOW, append, assert_whole, contents, prepare
+from tests.support.garbage import NOW, append, assert_whole, contents, prepare, set_gc_record
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
     CorruptObjectError,
@@ -59,9 +59,7 @@ def test_writers_put_down_where_refs_go_while_gc_is_at_work(monkeypatch):
     prepare(store)
     state, side = Versioned(store), Versioned(store, branch="side 2".replace(" ", "-"))
     Repository(store)
-    begun = GcRecord().but(owner=b"someone", generation=1)
-    assert begun.stored is not None
-    store.set(GC, begun.stored)
+    set_gc_record(store, owner=b"someone", generation=1)
 
     def published() -> list[str]:
         return [address.hex() for address in read_gc_record(store.get(GC)).published]
@@ -92,9 +90,7 @@ def test_a_writer_whose_store_fails_while_gc_is_at_work(fault):
         state = Versioned(faulty)
         state["messages"].append("before")
         state.commit()
-        begun = GcRecord().but(owner=b"someone", generation=1, sweeps=1)
-        assert begun.stored is not None
-        store.set(GC, begun.stored)
+        set_gc_record(store, owner=b"someone", generation=1, sweeps=1)
         state["messages"].append("now")
         with attempt.on(faulty):
             state.commit("now")
@@ -168,9 +164,7 @@ def test_a_writer_waits_for_a_moment_where_it_is_asked_to_and_no_longer():
     store = Memory()
     prepare(store)
     state = Versioned(store)
-    asked = GcRecord().but(owner=b"dead", generation=1, hold=True)
-    assert asked.stored is not None
-    store.set(GC, asked.stored)
+    set_gc_record(store, owner=b"dead", generation=1, hold=True)
     state["n"] = 1
     state.commit()
     assert Repository(store).snapshot("main")["n"] == 1

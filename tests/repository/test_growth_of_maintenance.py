@@ -12,7 +12,8 @@ from itertools import islice
 
 import pytest
 
-from tests.support.handles import committed
+from tests.support.handles import asked, committed
+from tests.support.stores import memory_of
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.repository.history.signing import Signer
 from versioned_state.storage import Counting, KVStore
@@ -121,13 +122,7 @@ def prepared(shape: str, count: int) -> dict[str, bytes]:
 
 
 def cost(shape: str, count: int, call: str) -> tuple[int, int, int]:
-    store = Memory()
-    store.set_many(prepared(shape, count))
-    counting = Counting(store)
-    repository = Repository(counting)
-    counting.reset()
-    CALLS[call](repository)
-    counts = counting.counts
+    counts = asked(memory_of(prepared(shape, count)), CALLS[call])
     return counts.objects_read, counts.objects_written, counts.round_trips
 
 

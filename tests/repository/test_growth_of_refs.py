@@ -9,32 +9,22 @@ from functools import partial
 
 import pytest
 
-from tests.support.handles import committed
-from tests.support.histories import make_graph
+from tests.support.handles import asked, committed
+from tests.support.histories import make_graph, numbered
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.repository import caches
 from versioned_state.repository.refs.reflog import Reflog
-from versioned_state.storage import Counting, Counts, Wrapper
+from versioned_state.storage import Wrapper
 
 
 def with_branches(count: int, rounds: int = 3) -> Memory:
     """A store with a line of rounds and as many other branches at its head."""
     store = Memory()
     state = Versioned(store)
-    for n in range(rounds):
-        state["n"] = n
-        state.commit(str(n))
+    numbered(state, range(rounds))
     for n in range(count):
         state.repository.branches.create(f"b{n:05}", state.head)
     return store
-
-
-def asked(store: Memory, act: Callable[[Repository], object]) -> Counts:
-    counting = Counting(store)
-    repository = Repository(counting)
-    counting.reset()
-    act(repository)
-    return counting.counts
 
 
 @pytest.mark.parametrize(
@@ -146,13 +136,9 @@ def test_a_merged_branch_comes_back_without_what_others_have():
     state = Versioned(store)
     state.commit("start", allow_empty=True)
     side = state.fork("side")
-    for n in range(200):
-        side["side"] = n
-        side.commit()
+    numbered(side, range(200), key="side")
     state.merge("side")
-    for n in range(50):
-        state["n"] = n
-        state.commit()
+    numbered(state, range(50))
     last = side.head
     side["more"] = 1
     side.commit()

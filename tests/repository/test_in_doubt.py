@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -14,6 +15,7 @@ from versioned_state import Repository, Versioned
 from versioned_state.errors import (
     CommitInDoubtError,
     RefExistsError,
+    StorageError,
     UnknownOutcomeError,
     UnknownRevisionError,
     UnreachableStoreError,
@@ -29,6 +31,15 @@ def begin(*, committed: bool) -> tuple[Lossy, Versioned]:
     state["list"].append(2)
     state["other"] = 1
     return store, state
+
+
+def leave_in_doubt(store: Lossy, error: type[StorageError], call: Callable[[], object]) -> Any:
+    """Lose the request of a call, and all further ones until it has given up. Return its error."""
+    store.lose("request", silent=inf)
+    with pytest.raises(error) as caught:
+        call()
+    store.silent = 0
+    return caught.value
 
 
 def messages(store: Lossy) -> list[str]:
@@ -57,22 +68,16 @@ class TestLateDelivery:
 
     def test_one_that_was_delivered_before_anybody_looked_is_found(self, committed):
         store, state = begin(committed=committed)
-        store.lose("request", silent=inf)
-        with pytest.raises(CommitInDoubtError) as caught:
-            state.commit("two")
+        error = leave_in_doubt(store, CommitInDoubtError, lambda: state.commit("two"))
         assert store.deliver() == [True]
-        store.silent = 0
         state["list"].append(3)
         state.commit("three")
         assert messages(store) == ["three", "two", *["one"] * committed], "made once"
-        assert Repository(store).commit("main~1").id == caught.value.commit
+        assert Repository(store).commit("main~1").id == error.commit
 
     def test_one_that_is_delivered_after_the_next_call_is_barred(self, committed):
         store, state = begin(committed=committed)
-        store.lose("request", silent=inf)
-        with pytest.raises(CommitInDoubtError):
-            state.commit("two")
-        store.silent = 0
+        leave_in_doubt(store, CommitInDoubtError, lambda: state.commit("two"))
         head = state.refresh()
         assert head.message == ("one" if committed else "")
         assert store.deliver() == [False]
@@ -81,10 +86,7 @@ class TestLateDelivery:
 
     def test_others_who_move_the_branch_bar_it_too(self, committed):
         store, state = begin(committed=committed)
-        store.lose("request", silent=inf)
-        with pytest.raises(CommitInDoubtError):
-            state.commit("two")
-        store.silent = 0
+        leave_in_doubt(store, CommitInDoubtError, lambda: state.commit("two"))
         other = Versioned(store)
         other["theirs"] = 1
         other.commit("theirs")
@@ -95,11 +97,8 @@ class TestLateDelivery:
 
     def test_it_is_found_below_what_others_committed_on_top(self, committed):
         store, state = begin(committed=committed)
-        store.lose("request", silent=inf)
-        with pytest.raises(CommitInDoubtError):
-            state.commit("two")
+        leave_in_doubt(store, CommitInDoubtError, lambda: state.commit("two"))
         assert store.deliver() == [True]
-        store.silent = 0
         other = Versioned(store)
         other["theirs"] = 1
         other.commit("theirs")
@@ -138,11 +137,8 @@ def test_a_lost_reply_while_giving_up_leaves_the_commit_in_doubt(monkeypatch):
 def test_a_fork_on_which_others_went_on_before_it_was_found_is_merged_with():
     store, state = begin(committed=True)
     state.commit("two")
-    store.lose("request", silent=inf)
-    with pytest.raises(UnknownOutcomeError):
-        state.fork("new")
+    leave_in_doubt(store, UnknownOutcomeError, lambda: state.fork("new"))
     assert store.deliver() == [True]
-    store.silent = 0
     other = Versioned(store, branch="new")
     other["theirs"] = 1
     other.commit("theirs")
@@ -174,11 +170,8 @@ class TestNames:
     def test_one_that_was_delivered_before_anybody_looked_is_known_again(self, kind):
         create, _ = KINDS[kind]
         store, state = begin(committed=True)
-        store.lose("request", silent=inf)
-        with pytest.raises(UnknownOutcomeError):
-            create(state.repository)
+        leave_in_doubt(store, UnknownOutcomeError, lambda: create(state.repository))
         assert store.deliver() == [True]
-        store.silent = 0
         assert create(state.repository) == state.head
         with pytest.raises(RefExistsError):
             create(state.repository)
@@ -187,10 +180,7 @@ class TestNames:
     def test_one_that_somebody_else_made_meanwhile_is_his(self, kind):
         create, _ = KINDS[kind]
         store, state = begin(committed=True)
-        store.lose("request", silent=inf)
-        with pytest.raises(UnknownOutcomeError):
-            create(state.repository)
-        store.silent = 0
+        leave_in_doubt(store, UnknownOutcomeError, lambda: create(state.repository))
         create(Repository(store))
         assert store.deliver() == [False]
         with pytest.raises(RefExistsError):
@@ -199,11 +189,8 @@ class TestNames:
     def test_one_that_was_made_then_deleted_and_made_by_somebody_else_is_his(self, kind):
         create, refs = KINDS[kind]
         store, state = begin(committed=True)
-        store.lose("request", silent=inf)
-        with pytest.raises(UnknownOutcomeError):
-            create(state.repository)
+        leave_in_doubt(store, UnknownOutcomeError, lambda: create(state.repository))
         store.deliver()
-        store.silent = 0
         other = Repository(store)
         getattr(other, refs).delete("new")
         create(other)
@@ -214,11 +201,8 @@ class TestNames:
         create, refs = KINDS[kind]
         store, state = begin(committed=True)
         state.commit("two")
-        store.lose("request", silent=inf)
-        with pytest.raises(UnknownOutcomeError):
-            create(state.repository)
+        leave_in_doubt(store, UnknownOutcomeError, lambda: create(state.repository))
         store.deliver()
-        store.silent = 0
         with pytest.raises(RefExistsError):
             create(state.repository, "main~1")
         assert getattr(state.repository, refs)["new"] == state.head
@@ -231,11 +215,8 @@ class TestNames:
         store.lose("request")
         assert names.delete("new") == state.head
         create(state.repository)
-        store.lose("request", silent=inf)
-        with pytest.raises(UnknownOutcomeError):
-            names.delete("new")
+        leave_in_doubt(store, UnknownOutcomeError, lambda: names.delete("new"))
         assert store.deliver() == [False, True]
-        store.silent = 0
         assert names.delete("new") == state.head
         with pytest.raises(UnknownRevisionError):
             names.delete("new")

@@ -12,24 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.stores import OneCondition
-from versioned_state import Disk, Memory, Repository, Versioned
+from tests.support.handles import asked
+from tests.support.histories import SECOND, Clock
+from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.names.listing import Order
 from versioned_state.repository.refs.ref import WINDOW, Place
-from versioned_state.storage import Counting, Counts, KVStore
-
-SECOND = 1_000_000
-
-
-class Clock:
-    def __init__(self, step: int = SECOND) -> None:
-        self.now = 1_700_000_000 * SECOND
-        self.step = step
-
-    def __call__(self) -> int:
-        self.now += self.step
-        return self.now
+from versioned_state.storage import Counting, KVStore
 
 
 def with_sessions(
@@ -60,27 +49,8 @@ def names(infos: Iterator[object]) -> list[str]:
     return [info.name for info in infos]  # type: ignore[attr-defined]
 
 
-def asked(store: KVStore, act: Callable[[Repository], object]) -> Counts:
-    counting = Counting(store)
-    repository = Repository(counting)
-    counting.reset()
-    act(repository)
-    return counting.counts
-
-
-@pytest.fixture(params=["memory", "disk", "one condition"])
-def store(request, tmp_path) -> Iterator[KVStore]:
-    if request.param == "disk":
-        with Disk(tmp_path) as disk:
-            yield disk
-    elif request.param == "memory":
-        yield Memory()
-    else:
-        yield OneCondition()
-
-
-def test_by_name_by_prefix_and_page_by_page(store):
-    repository = Repository(with_sessions(200, store=store))
+def test_by_name_by_prefix_and_page_by_page(any_store):
+    repository = Repository(with_sessions(200, store=any_store))
     every = sorted(repository.branches)
     assert names(repository.branches.iter_info()) == every
     assert names(repository.branches.iter_info(reverse=True)) == every[::-1]
@@ -94,9 +64,9 @@ def test_by_name_by_prefix_and_page_by_page(store):
     assert names(repository.branches.iter_info(prefix="nobody")) == names(repository.branches.iter_info(limit=0)) == []
 
 
-def test_an_info_says_what_the_head_is_and_when_it_moved(store):
+def test_an_info_says_what_the_head_is_and_when_it_moved(any_store):
     clock = Clock()
-    repository = Repository(store, clock=clock)
+    repository = Repository(any_store, clock=clock)
     state = Versioned(repository, branch="a")
     state["n"] = 1
     first = state.commit(meta={"round": 1})
@@ -115,10 +85,10 @@ def test_an_info_says_what_the_head_is_and_when_it_moved(store):
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("step", [1, SECOND, 100 * SECOND, 1000 * SECOND])
-def test_by_change_with_pages_is_the_order_of_the_last_moves(store, step, seed):
+def test_by_change_with_pages_is_the_order_of_the_last_moves(any_store, step, seed):
     rng = random.Random(seed)
-    clock = Clock(step)
-    repository = Repository(store, clock=clock)
+    clock = Clock(step=step)
+    repository = Repository(any_store, clock=clock)
     for _ in range(120):
         name = f"u{rng.randrange(3)}/{rng.randrange(12)}"
         if rng.random() < 0.1 and name in repository.branches:
@@ -155,8 +125,8 @@ def test_many_with_one_prefix_are_listed_through_the_index():
     assert names(repository.branches.iter_info(by="changed", prefix="user-000/", limit=4)) == newest[:4]
 
 
-def test_where_keeps_the_heads_with_these_values_in_their_meta(store):
-    repository = Repository(with_sessions(60, store=store))
+def test_where_keeps_the_heads_with_these_values_in_their_meta(any_store):
+    repository = Repository(with_sessions(60, store=any_store))
     for by in ("name", "changed"):
         found = list(repository.branches.iter_info(by=by, where={"user": 3}))
         assert {info.name for info in found} == {name for name in repository.branches if name.startswith("user-003/")}
@@ -218,7 +188,7 @@ def test_a_page_by_change_reads_none_of_the_pages_before_it():
 
 
 def test_branches_in_steady_use_are_read_beside_the_newest_and_no_others():
-    clock = Clock(60 * SECOND)  # five rounds fill the window
+    clock = Clock(step=60 * SECOND)  # five rounds fill the window
     store = with_sessions(300, rounds=3, clock=clock)
     counts = asked(store, lambda repository: list(repository.branches.iter_info(by="changed", limit=5)))
     assert counts.objects_read <= 6 + 12, "pages of six and of twelve"
@@ -230,7 +200,7 @@ def test_the_first_name_is_there_before_the_rest_is_read():
 
 
 def test_most_commits_leave_the_index_alone():
-    clock = Clock(SECOND)
+    clock = Clock(step=SECOND)
     repository = Repository(Memory(), clock=clock)
     state = Versioned(repository, branch="a")
     places = set()

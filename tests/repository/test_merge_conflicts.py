@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
+from tests.support.outage import Outage
 from versioned_state import Memory, Repository, Versioned
-from versioned_state.errors import MergeConflictError, StorageError
-from versioned_state.storage import Counting, Wrapper
-
-
-class Failing(Wrapper):
-    """Fails at every read after a number of them."""
-
-    def __init__(self, store: Memory, reads: int) -> None:
-        super().__init__(store)
-        self.reads = reads
-
-    def _read(self) -> None:
-        self.reads -= 1
-        if self.reads < 0:
-            raise StorageError("the store failed")
-
-    def get(self, key: str) -> bytes | None:
-        self._read()
-        return self.store.get(key)
-
-    def get_many(self, keys: Any) -> dict[str, bytes]:
-        self._read()
-        return self.store.get_many(keys)
+from versioned_state.errors import MergeConflictError
+from versioned_state.storage import Counting, InjectedFaultError
 
 
 def diverged(size: int) -> Memory:
@@ -85,9 +66,11 @@ def test_a_store_that_fails_after_the_merge_does_not_replace_the_conflict():
     counting = Counting(store)
     conflict_over(counting)
     reads = counting.counts.gets + counting.counts.get_manys
-    error = conflict_over(Failing(store, reads))
+    faulty = Outage(store, calls=sys.maxsize)
+    faulty.arm(reads + 1)
+    error = conflict_over(faulty)
     assert "log" in str(error)
-    with pytest.raises(StorageError, match="the store failed"):
+    with pytest.raises(InjectedFaultError):
         _ = error.conflicts[0].ours
 
 

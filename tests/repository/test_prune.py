@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.support.histories import Clock, make_graph
+from tests.support.histories import Clock, make_graph, numbered
 from tests.support.stores import swap_store
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import (
@@ -35,12 +35,7 @@ from versioned_state.storage.wrappers.faulty import InjectedFaultError
 
 def line(repository: Repository, size: int, *, branch: str = "main") -> list[Commit]:
     """So many commits on a branch, each with its number as the value of ``n``."""
-    state = Versioned(repository, branch=branch)
-    commits = []
-    for n in range(size):
-        state["n"] = n
-        commits.append(state.commit(str(n)))
-    return commits
+    return numbered(Versioned(repository, branch=branch), range(size))
 
 
 def collect(repository: Repository) -> int:
@@ -549,9 +544,7 @@ def test_no_ref_is_moved_to_what_another_process_collected(move, rounds_since):
 
 def test_what_was_cut_under_a_handle_is_no_revision_of_its():
     state = Versioned()
-    for n in range(6):
-        state["n"] = n
-        state.commit()
+    numbered(state, range(6))
     state.repository.prune(keep_last=1, gc=True)
     for ask in (state.checkout, state.reset, state.repository.commit):
         with pytest.raises(UnknownRevisionError, match="pruned"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.handles import committed
-from tests.support.histories import Clock
+from tests.support.histories import Clock, numbered
 from tests.support.personal_data import SECRET, agent, holds
 from tests.support.stores import OneCondition
 from versioned_state import Memory, Repository, Versioned
@@ -223,9 +223,7 @@ def test_a_merge_policy_of_the_path_is_pointed_out():
 def test_what_was_never_purged_can_be_gone_back_to(move):
     state = Versioned()
     repository = state.repository
-    for n in range(3):
-        state["n"] = n
-        state.commit()
+    numbered(state, range(3))
     repository.branches.create("side")
     state["junk"] = 1
     state.commit()
@@ -239,7 +237,7 @@ def test_what_was_never_purged_can_be_gone_back_to(move):
         state.reset("HEAD~1")
         assert state["n"] == 1
     else:
-        assert repository.branches.create("again", "main~1").message == "n"
+        assert repository.branches.create("again", "main~1").message == "1"
 
 
 def test_merges_and_cuts_keep_their_shape():
@@ -268,9 +266,7 @@ def test_the_last_entry_of_a_reflog_may_name_a_commit_that_is_gone():
         state.update(n=n, secret=SECRET)
         state.commit()
     state.rollback()
-    for n in range(3):
-        state["m"] = n
-        state.commit()
+    numbered(state, range(3), key="m")
     state.fork("other")
     state.repository.prune(keep_last=2, expire=timedelta(0), gc=True)
     Repository(store).purge("secret", branches="other")

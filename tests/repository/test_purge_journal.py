@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from tests.support.concurrent_stores import ActsBeforeCall
+from tests.support.damage import damage
 from tests.support.garbage import assert_whole, contents
 from tests.support.histories import Clock
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.personal_data import SECRET, holds
 from tests.support.purges import LONG, PURGES_OF, filled
-from versioned_state import Disk, KVStore, Memory, Repository, Versioned, effects
+from tests.support.stores import memory_of
+from versioned_state import Disk, KVStore, Repository, Versioned, effects
 from versioned_state.errors import CorruptObjectError, StateError, StoreBusyError, UnfinishedPurgeError
 from versioned_state.objects.keys import KEEPERS, PURGES
 from versioned_state.repository.maintenance.gc import collector as gc_module
@@ -40,12 +42,6 @@ PREPARED = dict(filled().store.items())
 SETS = ("commits", "holding", "refs", "branches", "effects", "shared", "paths")
 
 
-def store_of(prepared: dict[str, bytes]) -> Memory:
-    store = Memory()
-    store.set_many(prepared)
-    return store
-
-
 def findings(report: PurgeReport) -> dict[str, Any]:
     """What a report says was erased. The latest shared commits stand for all of them."""
     found = {name: sorted(getattr(report, name)) for name in SETS}
@@ -55,7 +51,7 @@ def findings(report: PurgeReport) -> dict[str, Any]:
 def has_erased(store: KVStore) -> bool:
     """Whether anything was erased."""
     repository = Repository(store)
-    return contents(store) != contents(store_of(PREPARED)) or effects(repository)[0].key == ""
+    return contents(store) != contents(memory_of(PREPARED)) or effects(repository)[0].key == ""
 
 
 def later() -> Clock:
@@ -76,7 +72,7 @@ def test_no_failure_loses_the_report(name, fault: Fault, crash, monkeypatch, lon
     if name == "a fork":  # in several batches
         monkeypatch.setattr("versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", 5)
     purge = PURGES_OF[name]
-    probe = store_of(PREPARED)
+    probe = memory_of(PREPARED)
     counting = Faulty(probe)
     whole = Repository(counting, clock=later())
     counting.arm(None)
@@ -89,7 +85,7 @@ def test_no_failure_loses_the_report(name, fault: Fault, crash, monkeypatch, lon
     # own cost, all.
     step = 1 if long_run or name in ("branches", "a fork", "branches and effects") else 11
     for k in itertools.count(1 + list(Fault).index(fault) * 3 % step, step):
-        store = store_of(PREPARED)
+        store = memory_of(PREPARED)
         faulty = Faulty(store)
         repository = Repository(faulty, clock=later())
         faulty.arm(k, fault=fault, crash=crash)
@@ -135,13 +131,13 @@ def test_a_journal_says_nothing_to_others():
                 seen.extend(value for key, value in puts.items() if key.startswith(PURGES))  # noqa: B023
                 return super().apply(expected, puts, deletes, objects=objects)
 
-        purge(Repository(Watching(store_of(PREPARED)), clock=later()))
+        purge(Repository(Watching(memory_of(PREPARED)), clock=later()))
         assert seen
         assert not any(word in value for value in seen for word in (b"alice", b"mail", b"users", b"main"))
 
 
 def test_only_the_same_purge_takes_up_a_journal_and_others_name_it():
-    store = store_of(PREPARED)
+    store = memory_of(PREPARED)
     faulty = Faulty(store)
     repository = Repository(faulty, clock=later())
     faulty.arm(36, fault=Fault.AFTER, crash=True)
@@ -160,16 +156,14 @@ def test_only_the_same_purge_takes_up_a_journal_and_others_name_it():
 
 
 def test_a_damaged_journal_is_named_and_holds_up_nothing():
-    store = store_of(PREPARED)
+    store = memory_of(PREPARED)
     faulty = Faulty(store)
     repository = Repository(faulty, clock=later())
     faulty.arm(45, fault=Fault.AFTER)
     with pytest.raises(UnfinishedPurgeError):
         repository.purge("users.alice")
     (key,) = store.keys(PURGES)
-    stored = store.get(key)
-    assert stored is not None
-    store.set(key, stored[:-1] + bytes((stored[-1] ^ 1,)))
+    damage(store, key)
     (finding,) = Repository(store).fsck().findings
     assert (finding.problem, finding.what, finding.id) == ("corrupt", "journal", key)
     report = Repository(store, clock=Clock(1_760_000_000_000_000)).purge("users.alice")
@@ -180,12 +174,12 @@ def test_a_damaged_journal_is_named_and_holds_up_nothing():
 @pytest.mark.parametrize("name", PURGES_OF)
 def test_an_interrupt_at_any_line_loses_no_report(name, long_run):
     purge = PURGES_OF[name]
-    probe = store_of(PREPARED)
+    probe = memory_of(PREPARED)
     trace = Trace()
     trace.run(lambda: purge(Repository(probe, clock=later())))
     after, secret = contents(probe), holds(probe)
     for at in range(1, trace.count, 11 if long_run else max(trace.count // 8, 1)):
-        store = store_of(PREPARED)
+        store = memory_of(PREPARED)
         with suppress(Interrupt):
             Trace(at).run(lambda store=store: purge(Repository(store, clock=later())))  # type: ignore[misc]
         begun = bool(list(store.keys(PURGES)))
@@ -203,11 +197,11 @@ def test_an_interrupt_at_any_line_loses_no_report(name, long_run):
 def test_beside_a_gc_nothing_is_erased_or_the_error_has_the_report(name, long_run):
     """A gc of another process begins before each call of the purge, and stays at work."""
     purge = PURGES_OF[name]
-    probe = store_of(PREPARED)
+    probe = memory_of(PREPARED)
     expected = findings(purge(Repository(probe, clock=later())))
     unfinished = 0
     for k in itertools.count(1, 1 if long_run or name in ("branches", "a fork") else 11):
-        store = store_of(PREPARED)
+        store = memory_of(PREPARED)
         working: list[gc_module.Collector] = []
 
         def begins(store: KVStore = store, working: list[gc_module.Collector] = working) -> None:
@@ -222,7 +216,7 @@ def test_beside_a_gc_nothing_is_erased_or_the_error_has_the_report(name, long_ru
         except UnfinishedPurgeError as error:
             unfinished += bool(error.report.branches or error.report.paths or error.report.effects)
         except StoreBusyError:
-            assert contents(store) == contents(store_of(PREPARED))
+            assert contents(store) == contents(memory_of(PREPARED))
         done = between.calls < k
         for other in working:
             other.give_up()
@@ -244,7 +238,7 @@ def test_a_branch_of_the_same_name_between_two_attempts(name, monkeypatch, long_
     monkeypatch.setattr("versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", 5)
     purge = PURGES_OF[name]
     for k in itertools.count(5, 1 if name == "branches" else 5 if long_run else 16):
-        store = store_of(PREPARED)
+        store = memory_of(PREPARED)
         faulty = Faulty(store)
         repository = Repository(faulty, clock=later())
         faulty.arm(k, fault=Fault.AFTER, crash=True)
@@ -266,10 +260,10 @@ def test_a_branch_of_the_same_name_between_two_attempts(name, monkeypatch, long_
 
 def test_two_processes_that_do_the_same_purge_both_report_all_of_it(long_run):
     purge = PURGES_OF["all of it"]
-    probe = store_of(PREPARED)
+    probe = memory_of(PREPARED)
     after = (purge(Repository(probe, clock=later())), contents(probe))[1]
     for k in itertools.count(1, 1 if long_run else 17):
-        store = store_of(PREPARED)
+        store = memory_of(PREPARED)
         reports: list[PurgeReport] = []
 
         def same(store: KVStore = store, reports: list[PurgeReport] = reports) -> None:
@@ -294,14 +288,14 @@ def test_two_processes_that_do_the_same_purge_both_report_all_of_it(long_run):
 def test_a_branch_that_others_delete_and_collect_meanwhile_costs_no_report(monkeypatch, long_run):
     """Above all between two reads of the search for mentions, after everything was erased."""
     monkeypatch.setattr("versioned_state.repository.caches._COMMITS_KEPT", 1)
-    prepared = store_of(PREPARED)
+    prepared = memory_of(PREPARED)
     state = Versioned(Repository(prepared, clock=later()), branch="other")
     for n in range(8):
         state["n"] = n
         state.commit(meta={"n": n})
     overtaken = 0
     for k in itertools.count(1, 1 if long_run else 3):
-        store = store_of(dict(prepared.items()))
+        store = memory_of(dict(prepared.items()))
         freed: list[int] = []
         clock = later()  # one for both: by one that is far off, the gc of the purge would be taken for dead
 
@@ -322,7 +316,7 @@ def test_a_branch_that_others_delete_and_collect_meanwhile_costs_no_report(monke
 
 
 def test_an_effect_that_is_damaged_is_named_before_anything_is_erased():
-    store = store_of(PREPARED)
+    store = memory_of(PREPARED)
     (key,) = store.keys("effect/")
     store.set(key, b"damaged")
     before = dict(store.items())
@@ -337,7 +331,7 @@ def test_the_error_of_a_callback_carries_the_report(name):
         if step == "collecting":
             raise ZeroDivisionError
 
-    repository = Repository(store_of(PREPARED), clock=later())
+    repository = Repository(memory_of(PREPARED), clock=later())
     if name == "a path":
         with pytest.raises(
             UnfinishedPurgeError, match=r"ZeroDivisionError.*no ref leads to the data any more"
@@ -350,12 +344,12 @@ def test_the_error_of_a_callback_carries_the_report(name):
 
 
 def test_a_dry_run_after_a_purge_that_was_cut_off_reports_what_that_one_has_erased():
-    store = store_of(PREPARED)
+    store = memory_of(PREPARED)
     del_table = Repository(store)
     del_table.store.delete(KEEPERS)
     faulty = Faulty(store)
     repository = Repository(faulty, clock=later())
-    expected = findings(Repository(store_of(dict(store.items())), clock=later()).purge("users.alice"))
+    expected = findings(Repository(memory_of(dict(store.items())), clock=later()).purge("users.alice"))
     faulty.arm(40, fault=Fault.AFTER)
     with pytest.raises(UnfinishedPurgeError):
         repository.purge("users.alice")
@@ -376,7 +370,7 @@ print(PURGES_OF[sys.argv[2]](repository).branches)
 
 @pytest.mark.parametrize("name", ["branches", "all of it"])
 def test_a_purge_that_is_killed_is_finished_and_reported_by_another_process(name, tmp_path: Path, long_run):
-    probe = store_of(PREPARED)
+    probe = memory_of(PREPARED)
     expected = findings(PURGES_OF[name](Repository(probe, clock=later())))
     calls = {"branches": (16,), "all of it": (60,)}[name]
     for at in range(5, 120, 3) if long_run else calls:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.support.codec import Codec
+from tests.support.histories import numbered
 from tests.support.mutations import sample
 from tests.support.segments import in_segments
 from tests.support.strategies import any_values, make_large
@@ -131,9 +132,7 @@ def test_references_of_every_form():
 
 def history(store: KVStore, rounds: int) -> Repository:
     state = Versioned(store)
-    for n in range(rounds):
-        state["n"] = n
-        state.commit()
+    numbered(state, range(rounds))
     return state.repository
 
 

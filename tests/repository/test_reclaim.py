@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from tests.support.concurrent_stores import ActsBeforeCall
+from tests.support.damage import damage
 from tests.support.garbage import assert_whole, contents
 from tests.support.histories import Clock
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.personal_data import SECRET, holds
+from tests.support.stores import memory_of
 from tests.support.worlds import World, is_fast, reached
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StateError, UnfinishedPurgeError
@@ -278,8 +280,7 @@ def test_others_between_any_two_calls(act: Act, small, monkeypatch):
         monkeypatch.setattr("versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", 4)
     prepared = dict(filled().store.items())
     for k in itertools.count(1):
-        store = Memory()
-        store.set_many(prepared)
+        store = memory_of(prepared)
         # knows the head all the time
         handle = Versioned(Repository(store, clock=Clock(1_850_000_000_000_000)), branch="alice/1")
         late: list[int] = []
@@ -307,8 +308,7 @@ def test_a_head_that_others_have_published_already_is_forked_meanwhile():
     """A commit to the branch comes before the plan is made, and a fork of that commit after it."""
     prepared = dict(filled().store.items())
     for first, second in itertools.product(range(3, 9), range(3, 15)):
-        store = Memory()
-        store.set_many(prepared)
+        store = memory_of(prepared)
 
         def fork(store=store) -> None:
             with suppress(StateError):
@@ -350,16 +350,14 @@ class _ActsBeforeEnd(Wrapper):
 @pytest.mark.parametrize("left", [1, 2])
 def test_a_purge_that_has_nothing_left_to_delete_is_over_for_everybody(left, monkeypatch):
     prepared = dict(filled().store.items())
-    probe = Memory()
-    probe.set_many(prepared)
+    probe = memory_of(prepared)
     freed = Repository(probe, clock=Clock(1_750_000_000_000_000)).purge(branches="alice/1").collected
     assert freed is not None
     commits = 3  # with the keys of their notes and of the record that others share them
     monkeypatch.setattr(
         "versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", freed.freed + 2 * commits - left
     )
-    store = Memory()
-    store.set_many(prepared)
+    store = memory_of(prepared)
     acts: list[Act] = [commits_all_of_it, commits_there]
     repository = Repository(_ActsBeforeEnd(store, acts), clock=Clock(1_750_000_000_000_000))
     repository.purge(branches="alice/1")
@@ -377,8 +375,7 @@ def test_every_call_of_the_store_may_fail(fault: Fault, monkeypatch):
     prepared = dict(filled().store.items())
     others = {name: each for name, each in contents(filled().store).items() if not name.startswith("alice")}
     for k in itertools.count(1):
-        store = Memory()
-        store.set_many(prepared)
+        store = memory_of(prepared)
         faulty = Faulty(store)
         repository = Repository(faulty, clock=Clock(1_750_000_000_000_000))
         faulty.arm(k, fault=fault)
@@ -401,8 +398,7 @@ def test_an_interrupt_at_any_line_leaves_all_branches_or_none(offset, long_run):
     prepared = dict(filled().store.items())
 
     def run(at: int) -> tuple[Trace, KVStore]:
-        store = Memory()
-        store.set_many(prepared)
+        store = memory_of(prepared)
         repository = Repository(store, clock=Clock(1_750_000_000_000_000))
         trace = Trace(at)
         with suppress(Interrupt):
@@ -419,25 +415,21 @@ def test_an_interrupt_at_any_line_leaves_all_branches_or_none(offset, long_run):
         assert not holds(store), at
 
 
-@pytest.mark.parametrize(
-    "damage", ["table lost", "page lost", "page damaged", "gc record lost", "moved is another ref"]
-)
-def test_a_damaged_table_is_not_relied_on(damage):
+@pytest.mark.parametrize("what", ["table lost", "page lost", "page damaged", "gc record lost", "moved is another ref"])
+def test_a_damaged_table_is_not_relied_on(what):
     repository = filled()
     store = repository.store
     state = Versioned(repository, branch="bob/1")
     state["said"] = [*LONG, "alice/1", 2]
     state.commit()
     page = next(store.keys(KEEPER_PAGES))
-    if damage == "table lost":
+    if what == "table lost":
         store.delete(KEEPERS)
-    elif damage == "page lost":
+    elif what == "page lost":
         store.delete_many(list(store.keys(KEEPER_PAGES)))
-    elif damage == "page damaged":
-        stored = store.get(page)
-        assert stored is not None
-        store.set(page, stored[:-1] + bytes((stored[-1] ^ 1,)))
-    elif damage == "gc record lost":
+    elif what == "page damaged":
+        damage(store, page)
+    elif what == "gc record lost":
         store.delete(GC)
     else:
         (row,) = store.keys(MOVED)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from zstandard import ZstdCompressor
 
+from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.damage import flipped
 from tests.support.garbage import assert_whole
 from tests.support.handles import committed
@@ -25,7 +25,6 @@ from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.database import Publication
 from versioned_state.storage import Tiered
-from versioned_state.storage.wrapper import Wrapper
 from versioned_state.values.cells import Code, pack
 from versioned_state.values.trees.edit import edit_map, splice_cells
 from versioned_state.values.trees.nodes import Nodes
@@ -128,34 +127,6 @@ def test_garbage_that_has_lost_its_segments_does_no_harm_to_who_commits_it_again
     assert_whole(store)
 
 
-class Acting(Wrapper):
-    """A store before one of whose calls somebody else acts."""
-
-    def __init__(self, store: KVStore, act: Callable[[], None]) -> None:
-        super().__init__(store)
-        self._act, self._at, self.calls = act, 0, 0
-
-    def act_at(self, call: int) -> None:
-        self._at, self.calls = call, 0
-
-    def _count(self) -> None:
-        self.calls += 1
-        if self.calls == self._at:
-            self._act()
-
-    def get(self, key: str) -> bytes | None:
-        self._count()
-        return super().get(key)
-
-    def get_many(self, keys: Any) -> dict[str, bytes]:
-        self._count()
-        return super().get_many(keys)
-
-    def apply(self, *args: Any, **kwargs: Any) -> bool:
-        self._count()
-        return super().apply(*args, **kwargs)
-
-
 def interleaved(
     act: Callable[[KVStore], None], work: Callable[[Versioned], None], *, cached: bool
 ) -> Iterator[KVStore]:
@@ -164,15 +135,15 @@ def interleaved(
     while True:
         store = Memory()
         grown(store, 9)
-        between = Acting(store, partial(act, store))
+        between = ActsBeforeCall(store, partial(act, store))
         state = Versioned(Cache(between) if cached else between)
         assert len(state["log"]) == FIRST + 9
-        between.act_at(at)
+        between.arm(at)
         # What was given up may be gone for good; it may never be torn.
         with suppress(MissingObjectError):
             work(state)
         yield store
-        if between.calls < at:
+        if not between.fired:
             return
         at += 1
 

@@ -7,8 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from tests.support.damage import damage
 from tests.support.garbage import assert_whole
-from tests.support.histories import Clock
+from tests.support.histories import Clock, numbered
+from tests.support.stores import memory_of
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import CorruptRefError
 from versioned_state.objects.keys import SHALLOW, SHALLOW_PAGES
@@ -52,8 +54,7 @@ def test_the_content_is_that_of_one_record():
         assert later._heights == anew._heights
         shallow = later
     assert len(shallow.pages if shallow else ()) > 5
-    store = Memory()
-    store.set_many(all_cuts(expected))
+    store = memory_of(all_cuts(expected))
     whole = read_shallow(store.get(SHALLOW), store.get_many)
     assert whole is not None
     assert dict(whole) == expected
@@ -96,9 +97,7 @@ def test_a_prune_writes_what_it_adds(monkeypatch: pytest.MonkeyPatch):
         store = repository.store
         assert isinstance(store, Counting)
         state = Versioned(repository, branch="last")
-        for number in range(4):
-            state["n"] = number
-            state.commit()
+        numbered(state, range(4))
         store.reset()
         repository.prune(keep_last=2, branches="last")
         written.append(store.counts.bytes_written)
@@ -112,9 +111,7 @@ def test_a_page_that_is_damaged_or_gone_is_an_error_and_a_record_that_was_replac
     repository = pruned(13)
     store = repository.store
     page = next(store.keys(SHALLOW_PAGES))
-    stored = store.get(page)
-    assert stored is not None
-    store.set(page, stored[:-1] + bytes((stored[-1] ^ 1,)))
+    stored = damage(store, page)
     with pytest.raises(CorruptRefError):
         Repository(store)
     assert not Repository.fsck(repository).ok
@@ -137,14 +134,11 @@ def test_a_page_that_is_damaged_or_gone_is_an_error_and_a_record_that_was_replac
 def test_a_prune_that_fails_as_it_makes_a_page(fault: Fault):
     prepared = dict(pruned(9).store.items())
     for k in range(1, 30):
-        store = Memory()
-        store.set_many(prepared)
+        store = memory_of(prepared)
         faulty = Faulty(store)
         repository = Repository(faulty, clock=Clock(1_800_000_000_000_000))
         state = Versioned(repository, branch="more")
-        for number in range(4):
-            state["n"] = number
-            state.commit()
+        numbered(state, range(4))
         faulty.arm(k, fault=fault)
         with suppress(InjectedFaultError):
             repository.prune(keep_last=2, branches="more")

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 import versioned_state
-from tests.support.damage import flipped
+from tests.support.damage import damage
 from tests.support.histories import Clock
 from versioned_state import Commit, Disk, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingDependencyError, MissingObjectError
@@ -372,9 +372,7 @@ def test_a_signature_has_one_form(repository, change):
 
 def test_damage_is_damage(repository):
     key = object_key(address(repository.commit("HEAD~2").id))
-    stored = repository.store.get(key)
-    repository.store.delete(key)
-    repository.store.set(key, flipped(stored))
+    damage(repository.store, key)
     with pytest.raises(CorruptObjectError):
         verify(repository)
     with pytest.raises(CorruptObjectError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,7 @@ from versioned_state.repository.maintenance.gc.collector import Collector
 from versioned_state.repository.maintenance.upgrade import UpgradeReport, upgrade
 from versioned_state.repository.refs.gc_fence import read_gc_record
 from versioned_state.repository.refs.ref import NOTHING, BatchPart
+from versioned_state.storage.testing.writers import run_together
 
 
 def version_of(store):
@@ -202,20 +204,13 @@ def test_it_does_not_begin_while_a_gc_is_at_work(state):
 def test_two_at_once_raise_the_version_once():
     store = Memory()
     databases = [Database(store), Database(store)]
-    outcomes: list[object] = []
 
     def run(database):
-        try:
-            outcomes.append(upgrade(database, steps=STEPS))
-        except (StoreBusyError, FormatError) as error:
-            outcomes.append(error)
+        with suppress(StoreBusyError, FormatError):
+            return upgrade(database, steps=STEPS)
 
-    threads = [threading.Thread(target=run, args=[database]) for database in databases]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert any(isinstance(outcome, UpgradeReport) for outcome in outcomes)
+    outcomes = run_together(partial(run, database) for database in databases)
+    assert any(outcomes)
     assert version_of(store) == 2
 
 

@@ -16,6 +16,7 @@ from blake3 import blake3
 
 from tests.support.exact import exact
 from tests.support.mutations import sample
+from tests.support.stores import memory_of
 from tests.support.strategies import make_large
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import (
@@ -276,8 +277,7 @@ def test_a_newer_format_is_refused_and_left_as_it_was():
     "content", [{"key": b"value"}, {"o/abc": b"x"}, {"format": b"something"}, {"ref/branch/main": b"x"}]
 )
 def test_a_store_that_is_something_elses_is_refused_and_left_as_it_was(content):
-    store = Memory()
-    store.set_many(content)
+    store = memory_of(content)
     with pytest.raises(NotAStoreError, match="not touched"):
         Versioned(store)
     assert dict(store.items()) == content

@@ -10,36 +10,14 @@ from datetime import timedelta
 
 import pytest
 
+from tests.support.histories import SECOND, Clock
 from tests.support.interrupts import Interrupt, interrupts
 from tests.support.processes import start
-from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, StoreClosedError
 from versioned_state.repository.names.watching import BranchMove
 from versioned_state.storage import Counting, KVStore
-
-SECOND = 1_000_000
-
-
-class Clock:
-    def __init__(self, step: int = SECOND) -> None:
-        self.now, self.step = 1_700_000_000 * SECOND, step
-
-    def __call__(self) -> int:
-        self.now += self.step
-        return self.now
-
-
-@pytest.fixture(params=["memory", "disk", "one condition"])
-def store(request, tmp_path) -> Iterator[KVStore]:
-    with (
-        Memory()
-        if request.param == "memory"
-        else Disk(tmp_path)
-        if request.param == "disk"
-        else OneCondition() as store
-    ):
-        yield store
+from versioned_state.storage.testing.writers import run_together
 
 
 def commit(repository: Repository, branch: str, n: int = 0) -> str:
@@ -52,8 +30,8 @@ def seen(moves: Iterator[BranchMove]) -> list[tuple[str, str | None, str | None]
     return [(move.name, move.before, move.id) for move in moves]
 
 
-def test_a_watch_reports_each_move_from_where_to_where(store):
-    repository = Repository(store, clock=Clock())
+def test_a_watch_reports_each_move_from_where_to_where(any_store):
+    repository = Repository(any_store, clock=Clock())
     old = commit(repository, "old")
     watch = repository.watch(timeout=0)
     assert seen(watch) == []
@@ -72,9 +50,9 @@ def test_a_watch_reports_each_move_from_where_to_where(store):
     assert seen(watch) == []
 
 
-def test_a_branch_that_has_long_rested_moves_from_its_last_head(store):
+def test_a_branch_that_has_long_rested_moves_from_its_last_head(any_store):
     clock = Clock()
-    repository = Repository(store, clock=clock)
+    repository = Repository(any_store, clock=clock)
     rested = [commit(repository, "a"), commit(repository, "b"), commit(repository, "c")]
     clock.now += 100_000 * SECOND
     commit(repository, "other")
@@ -90,8 +68,8 @@ def test_a_branch_that_has_long_rested_moves_from_its_last_head(store):
     ]
 
 
-def test_prefix_and_names(store):
-    repository = Repository(store)
+def test_prefix_and_names(any_store):
+    repository = Repository(any_store)
     users, two = repository.watch("user/", timeout=0), repository.watch(branches=["x", "user/2", "x"], timeout=0)
     ids = {name: commit(repository, name) for name in ("user/1", "user/2", "user", "x", "y")}
     assert seen(users) == [(name, None, ids[name]) for name in ("user/1", "user/2")]
@@ -103,8 +81,8 @@ def test_prefix_and_names(store):
 
 
 @pytest.mark.parametrize("step", [0, 1, SECOND, 400 * SECOND])
-def test_a_watch_goes_on_at_every_cursor(store, step):
-    repository = Repository(store, clock=Clock(step))
+def test_a_watch_goes_on_at_every_cursor(any_store, step):
+    repository = Repository(any_store, clock=Clock(step=step))
     first = repository.watch(after="", timeout=0)
     ids = {name: commit(repository, name) for name in ("a", "b", "c")}
     moves = list(first)
@@ -119,12 +97,12 @@ def test_a_watch_goes_on_at_every_cursor(store, step):
     assert step == 0 or [move.name for move in repository.watch(after=last.cursor, timeout=0, lag=0)] == ["d"]
 
 
-def test_a_clock_far_ahead_hides_nothing(store):
+def test_a_clock_far_ahead_hides_nothing(any_store):
     ahead, here = Clock(), Clock()
     ahead.now += 10**6 * SECOND
-    repository = Repository(store, clock=here)
+    repository = Repository(any_store, clock=here)
     watch = repository.watch(timeout=0)
-    far = commit(Repository(store, clock=ahead), "far")
+    far = commit(Repository(any_store, clock=ahead), "far")
     assert seen(watch) == [("far", None, far)]
     near = commit(repository, "near")
     assert seen(watch) == [("near", None, near)]
@@ -134,7 +112,7 @@ def test_a_clock_far_ahead_hides_nothing(store):
 
 
 def test_a_poll_costs_what_moved_lately(tmp_path):
-    clock = Clock(1)
+    clock = Clock(step=1)
     repository = Repository(Memory(), clock=clock)
     for number in range(300):
         commit(repository, f"s/{number:03}")
@@ -154,7 +132,7 @@ def test_a_poll_costs_what_moved_lately(tmp_path):
 
 
 def test_all_of_thousands_of_branches_that_move_at_once_come_in_order(long_run):
-    clock = Clock(1)
+    clock = Clock(step=1)
     repository = Repository(Memory(), clock=clock)
     total = 10_000 if long_run else 1500  # more than a page of the index
     first = commit(repository, "main")
@@ -237,12 +215,7 @@ def test_two_threads_share_the_moves_of_a_watch():
     watch = repository.watch(timeout=0)
     for number in range(200):
         commit(repository, f"b{number}")
-    got: list[list[str]] = [[], []]
-    threads = [threading.Thread(target=lambda mine=mine: mine.extend(move.name for move in watch)) for mine in got]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    got = run_together([lambda: [move.name for move in watch]] * 2)
     assert sorted(got[0] + got[1]) == sorted(f"b{number}" for number in range(200))
 
 
