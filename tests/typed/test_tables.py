@@ -194,7 +194,7 @@ HELD: dict[str, Any] = {
     "s": "text",
     "py": "text",
     "o": [1, "x"],
-    "c": 3,
+    "c": 0,
     "n": pd.NA,
     "a": 9,
     "t": pd.Timestamp("2031", tz="UTC"),
