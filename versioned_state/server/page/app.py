@@ -475,13 +475,7 @@ class Page:
             if isinstance(result, Streamed):
                 return StreamingResponse(self._streamed(ask, result), media_type="text/html", headers=_AS_IT_COMES)
         except HTTPException:
-            problem = _problem(
-                HTTPStatus.NOT_FOUND,
-                "There is no such page",
-                "The address leads nowhere.",
-                "Begin at the list of sessions.",
-            )
-            return self._shown(ask, problem, as_json=as_json)
+            return self._shown(ask, _nowhere(HTTPStatus.NOT_FOUND), as_json=as_json)
         except (StateError, LateError) as error:
             return self._failed(ask, error, as_json=as_json)
         except Exception:
@@ -568,9 +562,7 @@ class Page:
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
         status = HTTPStatus(error.status_code if isinstance(error, HTTPException) else 500)
-        problem = _problem(
-            status, "There is no such page", "The address leads nowhere.", "Begin at the list of sessions."
-        )
+        problem = _nowhere(status)
         return Response(
             self._render(problem.template, request.scope.get("versioned_state.viewer"), problem.data),
             status,
@@ -601,6 +593,10 @@ def _problem(status: HTTPStatus, title: str, what: str, hint: str, *, name: str 
         {"title": title, "status": int(status), "what": what, "hint": hint, "name": name, "left_out": False},
         status,
     )
+
+
+def _nowhere(status: HTTPStatus) -> Shown:
+    return _problem(status, "There is no such page", "The address leads nowhere.", "Begin at the list of sessions.")
 
 
 def problem_of(error: Exception, seconds: float) -> Shown:

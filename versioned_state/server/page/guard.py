@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from secrets import compare_digest, token_urlsafe
 from typing import Any, Final, Protocol
@@ -217,7 +217,6 @@ class Guard:
     prefix: str = ""
     allows_posts: bool = False
     tls: bool = False
-    own_headers: dict[str, str] = field(default_factory=lambda: dict(_HEADERS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -228,11 +227,7 @@ class Guard:
                 given = {name for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
-                    *(
-                        (name.encode(), text.encode())
-                        for name, text in self.own_headers.items()
-                        if name.encode() not in given
-                    ),
+                    *((name.encode(), text.encode()) for name, text in _HEADERS.items() if name.encode() not in given),
                 ]
             await send(message)
 
