@@ -7,12 +7,13 @@ import json
 import random
 import socket
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.support.services.bridge import Bridge, bridged
-from tests.support.services.cancelling import Cancelling, Step, Stepping, chosen
+from tests.support.services.cancelling import Cancelling, Step, Stepping, cancelled_at, chosen, twice
 from tests.support.services.gate import until
 from tests.support.services.served import ALICE
 from tests.support.services.service_changes import CHANGES, Change, look, prepare
@@ -31,17 +32,10 @@ each_change = pytest.mark.parametrize(
 )
 
 
-async def twice(change: Change) -> tuple[list[Any], list[Step]]:
-    """Return the content before a change, after it, and after its repetition, and the steps of the change."""
-    stepping, cancelling = Stepping(Memory()), Cancelling()
+async def steps_of(change: Change) -> tuple[list[Any], list[Step]]:
+    stepping = Stepping(Memory())
     async with bridged(change.of, stepping) as (service, _):
-        await prepare(service)
-        found = [await look(service)]
-        for each in (cancelling, Cancelling()):
-            result = await each.run(change.call(service), stepping)
-            assert not isinstance(result, BaseException), result
-            found.append(await look(service))
-    return found, cancelling.seen
+        return await twice(change, service, stepping)
 
 
 async def idle(bridge: Bridge) -> None:
@@ -50,25 +44,11 @@ async def idle(bridge: Bridge) -> None:
 
 @each_change
 async def test_a_cancelled_call_is_done_as_a_whole_or_not(change: Change, long_run: bool) -> None:  # noqa: FBT001 - a fixture
-    async def cancelled_at(step: Step, expected: list[Any]) -> None:
-        before, once, again = expected
-        stepping, cancelling = Stepping(Memory()), Cancelling(step)
-        async with bridged(change.of, stepping) as (service, bridge):
-            await prepare(service)
-            result = await cancelling.run(change.call(service), stepping)
-            await idle(bridge)
-            found = await look(service)
-            if isinstance(result, BaseException):
-                assert isinstance(result, asyncio.CancelledError), (step, result)
-                assert found in (before, once), step
-            else:
-                assert found == once, step
-            await asyncio.wait_for(change.call(service), 20)
-            assert await look(service) == (again if found == once else once), step
-
-    expected, steps = await twice(change)
+    expected, steps = await steps_of(change)
     for step in chosen(steps, None if long_run else 0):
-        await cancelled_at(step, expected)
+        stepping = Stepping(Memory())
+        async with bridged(change.of, stepping) as (service, bridge):
+            await cancelled_at(step, change, service, stepping, expected, partial(idle, bridge))
 
 
 @each_change
@@ -97,7 +77,7 @@ async def test_a_call_whose_client_goes_away_is_done_once_also_if_it_comes_again
                 await asyncio.wait_for(change.call(service), 20)
                 assert await look(service) == again, step
 
-    expected, steps = await twice(change)
+    expected, steps = await steps_of(change)
     for step in chosen([step for step in steps if step.kind == "store"], None if long_run else 1):
         for attempts in (1, 5):
             await gone_at(step, expected, attempts)

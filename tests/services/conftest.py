@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.services.zygote import zygote  # noqa: F401 - a fixture
 from versioned_state import KVStore, Memory
 from versioned_state.storage import Postgres
 

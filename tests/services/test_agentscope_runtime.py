@@ -203,11 +203,9 @@ async def test_a_copy_that_fails_anywhere_goes_on_when_it_is_run_again(url: str,
             MemoryService.over(store) as memories,
         ):
             assert await states.list_rounds("alice", "trip") == [1, 2, 10]
-        async with SessionHistoryService.over(store) as histories:
             session = await histories.get_session("alice", "trip")
             assert session is not None
             assert len(session.messages) == 4
-        async with MemoryService.over(store) as memories:
             assert len(await memories.list_memory("alice")) == 3
     assert failed > 5
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 
 import pytest
 
+from tests.support.event_loop import steps_of
 from tests.support.services.erasing import Erasing
 from tests.support.services.history_contract import text, texts
 from versioned_state import Memory
@@ -52,10 +52,7 @@ def test_a_user_who_is_erased_at_any_read_of_a_call_of_the_state_service_is_no_e
             assert service.repository.fsck().ok
         return was_erased
 
-    reads = 0
-    while asyncio.run(attempt(reads)):
-        reads += 1
-    assert reads or opened == "warm"
+    assert steps_of(attempt, first=0) or opened == "warm"
 
 
 @pytest.mark.parametrize("opened", ["cold", "warm"])
@@ -93,7 +90,4 @@ def test_a_user_who_is_erased_at_any_read_of_a_call_of_the_history_service_is_no
             assert service.repository.fsck().ok
         return was_erased
 
-    reads = 0
-    while asyncio.run(attempt(reads)):
-        reads += 1
-    assert reads or opened == "warm"
+    assert steps_of(attempt, first=0) or opened == "warm"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import processes
+from tests.support.event_loop import steps_of
 from tests.support.services.gate import Gate, until
 from tests.support.services.memory_contract import said, texts_of
 from versioned_state import Disk, Memory, Repository
@@ -82,27 +83,6 @@ def test_a_killed_process_leaves_its_messages_and_a_good_index(tmp_path: Path) -
         assert asyncio.run(check()) >= seen
 
 
-async def test_a_store_that_hangs_holds_up_no_other_user() -> None:
-    gate = Gate(Memory())
-    async with MemoryService.over(gate) as service:
-        await service.add_memory("u", [said("apple")])
-        gate.open.clear()
-        gate.reached.clear()
-        stuck = asyncio.ensure_future(service.add_memory("u", [said("pear")]))
-        await until(gate.reached.is_set)
-        waiting = asyncio.ensure_future(service.add_memory("u", [said("plum")]))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        stuck.cancel()
-        assert not stuck.done()
-        gate.open.set()
-        with pytest.raises(asyncio.CancelledError):
-            await stuck
-        assert await search(service, "p") == ["apple", "pear"]
-
-
 async def test_a_message_that_cannot_be_stored_fails_alone() -> None:
     gate = Gate(Memory())
     async with MemoryService.over(Repository(gate, pickle="refuse")) as service:
@@ -125,7 +105,7 @@ async def test_a_message_that_cannot_be_stored_fails_alone() -> None:
 
 
 @pytest.mark.parametrize("fault", Fault)
-async def test_an_addition_to_a_store_that_fails_happens_or_does_not(fault: Fault) -> None:
+def test_an_addition_to_a_store_that_fails_happens_or_does_not(fault: Fault) -> None:
     async def attempt(at: int) -> bool:
         """Add a message while the call of the store with this number fails. Return whether there was such a call."""
         store = Memory()
@@ -150,7 +130,4 @@ async def test_an_addition_to_a_store_that_fails_happens_or_does_not(fault: Faul
             assert await search(service, "after") == ["after"]
         return reached
 
-    at = 1
-    while await attempt(at):
-        at += 1
-    assert at > 1
+    assert steps_of(attempt) > 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -147,43 +147,28 @@ def index_file(store: Disk) -> Path:
     return file
 
 
-def damage_header(file: Path) -> None:
-    file.write_bytes(b"not SQLite at all" * 300)
+def change(*sql: str) -> Callable[[Path], None]:
+    def run(file: Path) -> None:
+        with closing(sqlite3.connect(file)) as connection, connection:
+            for each in sql:
+                connection.execute(each)
+
+    return run
 
 
-def truncate(file: Path) -> None:
-    os.truncate(file, 5000)
+HARMS: dict[str, Callable[[Path], object]] = {
+    "another header": lambda file: file.write_bytes(b"not SQLite at all" * 300),
+    "cut short": lambda file: os.truncate(file, 5000),
+    "empty": lambda file: os.truncate(file, 0),
+    "removed": Path.unlink,
+    "newer": change("PRAGMA user_version = 99"),
+    "a table less": change("DROP TABLE places"),
+    "a message less": change("DELETE FROM places", "UPDATE state SET head = 'no such commit'"),
+}
 
 
-def empty(file: Path) -> None:
-    os.truncate(file, 0)
-
-
-def remove(file: Path) -> None:
-    file.unlink()
-
-
-def make_newer(file: Path) -> None:
-    with sqlite3.connect(file) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
-
-
-def drop_a_table(file: Path) -> None:
-    with sqlite3.connect(file) as connection:
-        connection.execute("DROP TABLE places")
-    connection.close()
-
-
-def forget_a_message(file: Path) -> None:
-    with sqlite3.connect(file) as connection:
-        connection.execute("DELETE FROM places")
-        connection.execute("UPDATE state SET head = 'no such commit'")
-    connection.close()
-
-
-@pytest.mark.parametrize("harm", [damage_header, truncate, empty, remove, make_newer, drop_a_table, forget_a_message])
-async def test_a_file_that_is_not_as_it_should_be_is_made_anew(disk: Disk, harm: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+async def test_a_file_that_is_not_as_it_should_be_is_made_anew(disk: Disk, harm: Callable[[Path], object]) -> None:
     async with MemoryService.over(disk) as service:
         await filled(service, ["red apple", "green apple", "red rust"])
         assert await search(service, "red") == ["red apple", "red rust"]
@@ -208,45 +193,33 @@ async def test_a_file_that_cannot_be_made_leaves_the_search_as_it_is(disk: Disk)
         assert await search(service, "apple") == ["green apple"]
 
 
-@pytest.mark.parametrize("kind", ["Memory", "Disk", "Postgres"])
-def test_undo_fork_and_merge_take_the_index_along(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    store: KVStore
-    if kind == "Postgres":
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        store = Postgres(server.url, schema=server.fresh_schema())
-    else:
-        store = Memory() if kind == "Memory" else Disk(tmp_path / "store")
-
-    async def run() -> None:
-        async with MemoryService.over(store) as service:
-            branch = service.branch("u")
-            await filled(service, ["red apple", "green apple"])
-            assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
-            state = Versioned(service.repository, branch=branch)
-            state.undo()
-            assert await search(service, "apple", **RANKED) == ["red apple"]
-            state.redo()
-            state.fork("aside").close()
-            await service.add_memory("u", [said("blue apple")])
-            aside = MemoryService.over(store)
-            aside.branch = lambda *_: "aside"  # type: ignore[method-assign]
-            await aside.start()
-            await aside.add_memory("u", [said("grey apple")])
-            await aside.stop()
-            state.refresh()
-            state.merge("aside")
-            everything = ["red apple", "green apple", "blue apple", "grey apple"]
-            assert await search(service, "pple") == everything
-            assert await search(service, "apple", **RANKED) == everything[::-1]
-            state.reset("HEAD~1")
-            state.close()
-            assert len(await search(service, "apple", **RANKED)) == 3
-            for number in range(20):
-                await service.add_memory("u", [said(f"apple {number}")])
-            assert len(await search(service, "apple", **RANKED)) == 23
-
-    asyncio.run(run())
-    store.close()
+async def test_undo_fork_and_merge_take_the_index_along(place: KVStore | str) -> None:
+    async with MemoryService.over(place) as service:
+        branch = service.branch("u")
+        await filled(service, ["red apple", "green apple"])
+        assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
+        state = Versioned(service.repository, branch=branch)
+        state.undo()
+        assert await search(service, "apple", **RANKED) == ["red apple"]
+        state.redo()
+        state.fork("aside").close()
+        await service.add_memory("u", [said("blue apple")])
+        aside = MemoryService.over(place)
+        aside.branch = lambda *_: "aside"  # type: ignore[method-assign]
+        await aside.start()
+        await aside.add_memory("u", [said("grey apple")])
+        await aside.stop()
+        state.refresh()
+        state.merge("aside")
+        everything = ["red apple", "green apple", "blue apple", "grey apple"]
+        assert await search(service, "pple") == everything
+        assert await search(service, "apple", **RANKED) == everything[::-1]
+        state.reset("HEAD~1")
+        state.close()
+        assert len(await search(service, "apple", **RANKED)) == 3
+        for number in range(20):
+            await service.add_memory("u", [said(f"apple {number}")])
+        assert len(await search(service, "apple", **RANKED)) == 23
 
 
 async def test_an_index_in_the_state_that_lacks_a_message_is_not_asked_and_mended() -> None:
@@ -430,11 +403,8 @@ async def test_a_store_that_promises_little(kind: type[KVStore]) -> None:
         assert await service.list_memory("u") == []
 
 
-@pytest.mark.parametrize("kind", ["Memory", "Disk"])
-async def test_a_process_that_does_not_know_of_a_purge_adds_all_the_same(kind: str, tmp_path: Path) -> None:
-    store: KVStore = Memory() if kind == "Memory" else Disk(tmp_path / "store")
-
-    async with MemoryService.over(store) as one, MemoryService.over(store) as other:
+async def test_a_process_that_does_not_know_of_a_purge_adds_all_the_same(local_place: KVStore | str) -> None:
+    async with MemoryService.over(local_place) as one, MemoryService.over(local_place) as other:
         for number in range(20):
             await one.add_memory("u", [said(f"{SECRET} {number}")], "secret")
             await other.add_memory("u", [said(f"apple {number}")], "other")
@@ -447,7 +417,6 @@ async def test_a_process_that_does_not_know_of_a_purge_adds_all_the_same(kind: s
         await other.add_memory("u", [said("apple four")])
         assert await search(one, "apple", top_k=2) == ["apple three", "apple four"]
         assert (await search(one, "apple", **RANKED))[:2] == ["apple four", "apple three"]
-    store.close()
 
 
 async def test_a_role_that_may_not_make_tables_searches_by_reading(postgres_server: PostgresServer) -> None:

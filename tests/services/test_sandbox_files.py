@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -43,23 +44,38 @@ def texts(sandbox: FilesystemSandbox) -> dict[str, str]:
     }
 
 
-async def saved(*rounds: dict[str, str]) -> tuple[VersionedStateService, SandboxService, FilesystemSandbox]:
-    """A session with these files in its rounds 1, 2, …, the state of which names the round."""
-    states = InMemoryStateService()
+@pytest.fixture
+def states() -> InMemoryStateService:
+    return InMemoryStateService()
+
+
+@pytest.fixture
+def service(states: InMemoryStateService) -> Iterator[SandboxService]:
     service = SandboxService(states)
+    yield service
+    asyncio.run(service.stop())
+
+
+def files_of_a_session(service: SandboxService) -> FilesystemSandbox:
     (files,) = service.connect("s", "u", ["filesystem"])
+    assert isinstance(files, FilesystemSandbox)
+    return files
+
+
+async def saved(service: SandboxService, *rounds: dict[str, str]) -> FilesystemSandbox:
+    """A session with these files in its rounds 1, 2, …, the state of which names the round."""
+    files, states = files_of_a_session(service), service._states
+    assert states is not None
     for number, content in enumerate(rounds, 1):
         for path in texts(files).keys() - content.keys():
             files.delete_file(path)
         for path, text in content.items():
             files.write_file(path, text)
         assert await states.save_state("u", {"number": number}, "s") == number
-    return states, service, files
+    return files
 
 
-async def test_a_round_has_the_state_and_the_files_in_one_commit():
-    states = InMemoryStateService()
-    service = SandboxService(states)
+async def test_a_round_has_the_state_and_the_files_in_one_commit(service: SandboxService, states: InMemoryStateService):
     base, files = service.connect("s", "u", ["base", "filesystem"])
     assert base.folder == files.folder
     base.run_ipython_cell("open('made.txt', 'w').write('by a cell')")
@@ -75,11 +91,12 @@ async def test_a_round_has_the_state_and_the_files_in_one_commit():
     head, before = states.repository.log(states.branch("u", "s"))
     assert [str(change.path) for change in states.repository.diff(before, head)] == ['workspace["src/a.py"]']
     assert [each.name for each in files.folder.iterdir() if each.name.startswith(".versioned")] == []
-    await service.stop()
 
 
-async def test_a_round_of_the_state_and_of_the_files_belong_together():
-    states, service, files = await saved({"a": "1", "old": "1"}, {"a": "2", "new": "2"}, {"a": "3"})
+async def test_a_round_of_the_state_and_of_the_files_belong_together(
+    service: SandboxService, states: InMemoryStateService
+):
+    files = await saved(service, {"a": "1", "old": "1"}, {"a": "2", "new": "2"}, {"a": "3"})
     for number in (1, 3, 2):
         await service.restore("s", "u", number)
         assert await states.export_state("u", "s", number) == {"number": number}
@@ -89,27 +106,23 @@ async def test_a_round_of_the_state_and_of_the_files_belong_together():
     await service.restore("s", "u", 1)
     assert await states.save_state("u", {"number": 4}, "s") == 4
     assert files_in(states, "u", "s") == {"a": b"1", "old": b"1"}
-    await service.stop()
 
 
-async def test_the_latest_round_is_the_highest_one_for_files_too():
-    states = InMemoryStateService()
-    service = SandboxService(states)
-    (files,) = service.connect("s", "u", ["filesystem"])
+async def test_the_latest_round_is_the_highest_one_for_files_too(service: SandboxService, states: InMemoryStateService):
+    files = files_of_a_session(service)
     for number in (10, 3):
         files.write_file("a", str(number))
         await states.save_state("u", {"number": number}, "s", number)
     await service.restore("s", "u")
     assert texts(files) == {"a": "10"}
     service.release("s", "u")
-    (files,) = service.connect("s", "u", ["filesystem"])
+    files = files_of_a_session(service)
     assert await states.export_state("u", "s") == {"number": 10}
     assert texts(files) == {"a": "10"}
-    await service.stop()
 
 
-async def test_work_that_no_round_has_is_not_overwritten_unless_asked():
-    _, service, files = await saved({"a": "1"}, {"a": "2"})
+async def test_work_that_no_round_has_is_not_overwritten_unless_asked(service: SandboxService):
+    files = await saved(service, {"a": "1"}, {"a": "2"})
     files.write_file("a", "mine")
     files.write_file("b", "mine too")
     with pytest.raises(DirtyWorkspaceError, match="files whose content no commit has would be overwritten") as caught:
@@ -119,7 +132,6 @@ async def test_work_that_no_round_has_is_not_overwritten_unless_asked():
     assert texts(files) == {"a": "mine", "b": "mine too"}
     await service.restore("s", "u", 1, overwrite=True)
     assert texts(files) == {"a": "1"}
-    await service.stop()
 
 
 async def test_a_new_process_has_the_files_of_the_latest_round(tmp_path: Path):
@@ -197,12 +209,12 @@ async def test_a_file_that_two_processes_changed_is_settled_by_hand(call: str):
 # Sessions and their end
 
 
-async def test_sessions_without_sandboxes_and_users_have_no_files():
-    states = InMemoryStateService()
-    service = SandboxService(states)
+async def test_sessions_without_sandboxes_and_users_have_no_files(
+    service: SandboxService, states: InMemoryStateService
+):
     (loose,) = service.connect("s", None, ["filesystem"])
     loose.write_file("a", "1")
-    (files,) = service.connect("s", "u", ["filesystem"])
+    files = files_of_a_session(service)
     files.write_file("a", "1")
     await states.save_state("u", {"n": 1}, "other")
     await states.save_state("v", {"n": 1}, "s")
@@ -213,11 +225,12 @@ async def test_sessions_without_sandboxes_and_users_have_no_files():
             await call("s")
         with pytest.raises(InvalidArgumentError, match="without state_service"):
             await getattr(SandboxService(), call.__name__)("s", "u")
-    await service.stop()
 
 
-async def test_files_stay_in_the_state_when_the_sandboxes_are_released():
-    states, service, files = await saved({"a": "1"})
+async def test_files_stay_in_the_state_when_the_sandboxes_are_released(
+    service: SandboxService, states: InMemoryStateService
+):
+    files = await saved(service, {"a": "1"})
     files.write_file("a", "never saved")
     assert service.release("s", "u")
     assert await states.save_state("u", {"number": 2}, "s") == 2
@@ -225,19 +238,19 @@ async def test_files_stay_in_the_state_when_the_sandboxes_are_released():
     assert await states.export_state("u", "s") == {"number": 2}
 
 
-async def test_restore_without_a_sandbox_makes_the_folder_for_the_next_connect():
-    _, service, _ = await saved({"a": "1"}, {"a": "2"})
+async def test_restore_without_a_sandbox_makes_the_folder_for_the_next_connect(service: SandboxService):
+    await saved(service, {"a": "1"}, {"a": "2"})
     service.release("s", "u")
     await service.restore("s", "u", 1)
-    (files,) = service.connect("s", "u", ["filesystem"])
+    files = files_of_a_session(service)
     assert texts(files) == {"a": "1"}
     folder = files.folder
     await service.stop()
     assert not folder.parent.exists()
 
 
-async def test_a_round_that_is_not_there_is_an_error_and_leaves_the_files():
-    _, service, files = await saved({"a": "1"})
+async def test_a_round_that_is_not_there_is_an_error_and_leaves_the_files(service: SandboxService):
+    files = await saved(service, {"a": "1"})
     files.write_file("b", "never saved")
     with pytest.raises(UnknownRevisionError, match="round 7"):
         await service.restore("s", "u", 7)
@@ -245,31 +258,28 @@ async def test_a_round_that_is_not_there_is_an_error_and_leaves_the_files():
     with pytest.raises(UnknownRevisionError, match="the latest round"):
         await service.restore("new", "u")
     assert service.release("new", "u") is False
-    await service.stop()
 
 
-async def test_a_session_that_was_deleted_begins_anew_with_the_files_of_the_folder():
-    states, service, files = await saved({"a": "1"})
+async def test_a_session_that_was_deleted_begins_anew_with_the_files_of_the_folder(
+    service: SandboxService, states: InMemoryStateService
+):
+    files = await saved(service, {"a": "1"})
     await states.delete_state("u", "s")
     files.write_file("b", "2")
     assert await states.save_state("u", {"n": 1}, "s") == 1
     assert texts(files) == {"a": "1", "b": "2"}
     assert files_in(states, "u", "s") == {"a": b"1", "b": b"2"}
-    await service.stop()
 
 
-async def test_deleted_rounds_and_undo():
-    states, service, _ = await saved({"a": "1"}, {"a": "2"})
+async def test_deleted_rounds_and_undo(service: SandboxService, states: InMemoryStateService):
+    await saved(service, {"a": "1"}, {"a": "2"})
     await states.delete_state("u", "s", 2)
     assert await states.export_state("u", "s") == {"number": 1}
     await service.restore("s", "u", overwrite=True)
     assert await states.save_state("u", {"number": 5}, "s", 5) == 5
-    await service.stop()
 
 
-async def test_a_key_of_the_state_that_is_that_of_the_files():
-    states = InMemoryStateService()
-    service = SandboxService(states)
+async def test_a_key_of_the_state_that_is_that_of_the_files(service: SandboxService, states: InMemoryStateService):
     await states.save_state("u", {FILES_KEY: "of the agent"}, "s")
     assert await states.export_state("u", "s") == {FILES_KEY: "of the agent"}
     with pytest.raises(WorkspaceError, match="something other than files"):
@@ -280,7 +290,6 @@ async def test_a_key_of_the_state_that_is_that_of_the_files():
     with pytest.raises(InvalidArgumentError, match=FILES_KEY):
         await states.save_state("u", {FILES_KEY: "of the agent"}, "other")
     assert await states.save_state("u", {"n": 1}, "other") == 1
-    await service.stop()
 
 
 async def test_a_save_costs_the_changed_files_and_not_those_that_are_there():
@@ -340,9 +349,9 @@ open("kept", "w").write("kept")
 """
 
 
-async def test_whatever_code_leaves_in_the_folder_a_save_ends_and_takes_no_file_outside():
-    states = InMemoryStateService()
-    service = SandboxService(states)
+async def test_whatever_code_leaves_in_the_folder_a_save_ends_and_takes_no_file_outside(
+    service: SandboxService, states: InMemoryStateService
+):
     (base,) = service.connect("s", "u")
     assert base.run_ipython_cell(HOSTILE) == "4"
     assert await states.save_state("u", {"n": 1}, "s") == 1
@@ -353,27 +362,25 @@ async def test_whatever_code_leaves_in_the_folder_a_save_ends_and_takes_no_file_
     (base,) = service.connect("s", "u")
     assert "'kept'" in base.run_ipython_cell("import os; os.listdir()")
     assert base.run_ipython_cell("os.readlink('link')") == "'/etc/passwd'"
-    await service.stop()
 
 
-async def test_folders_within_folders_beyond_the_limit_are_a_typed_error_and_the_rest_goes_on():
-    states = InMemoryStateService()
-    service = SandboxService(states)
+async def test_folders_within_folders_beyond_the_limit_are_a_typed_error_and_the_rest_goes_on(
+    service: SandboxService, states: InMemoryStateService
+):
     (base,) = service.connect("s", "u")
     base.run_ipython_cell("import os\nos.makedirs('/'.join('d' * 400))")
     with pytest.raises(ValueError, match="folders within folders"):
         await states.save_state("u", {"n": 1}, "s")
     base.run_shell_command("rm -r d")
     assert await states.save_state("u", {"n": 1}, "s") == 1
-    await service.stop()
 
 
 # Side by side
 
 
-async def test_writes_while_the_session_is_saved_are_whole():
+async def test_writes_while_the_session_is_saved_are_whole(service: SandboxService, states: InMemoryStateService):
     """A save takes new files of a filesystem sandbox, which it must not take for those of a killed process."""
-    states, service, files = await saved({"a": "0"})
+    files = await saved(service, {"a": "0"})
     errors: list[BaseException] = []
     done = False
 
@@ -397,15 +404,12 @@ async def test_writes_while_the_session_is_saved_are_whole():
         done = True
         thread.join()
     assert errors == []
-    await service.stop()
 
 
-async def test_a_release_during_saves_never_saves_half_a_folder():
-    states = InMemoryStateService()
-    service = SandboxService(states)
+async def test_a_release_during_saves_never_saves_half_a_folder(service: SandboxService, states: InMemoryStateService):
     names = {f"f{number}": b"x" for number in range(30)}
     for attempt in range(8):
-        (files,) = service.connect("s", "u", ["filesystem"])
+        files = files_of_a_session(service)
         for name in names:
             files.write_file(name, "x")
         saving = asyncio.create_task(states.save_state("u", {"attempt": attempt}, "s"))
@@ -414,12 +418,11 @@ async def test_a_release_during_saves_never_saves_half_a_folder():
         await saving
         assert files_in(states, "u", "s") == names if attempt else True
         if not attempt:
-            (files,) = service.connect("s", "u", ["filesystem"])
+            files = files_of_a_session(service)
             for name in names:
                 files.write_file(name, "x")
             await states.save_state("u", {"attempt": attempt}, "s")
             service.release("s", "u")
-    await service.stop()
 
 
 async def test_a_fork_saves_without_the_sandboxes_of_its_parent(tmp_path: Path):
@@ -446,9 +449,9 @@ async def test_a_fork_saves_without_the_sandboxes_of_its_parent(tmp_path: Path):
     await states.stop()
 
 
-async def test_a_restore_that_is_cancelled_is_done_or_not():
-    _, service, files = await saved(
-        {f"f{number}": "1" for number in range(50)}, {f"f{number}": "2" for number in range(50)}
+async def test_a_restore_that_is_cancelled_is_done_or_not(service: SandboxService):
+    files = await saved(
+        service, {f"f{number}": "1" for number in range(50)}, {f"f{number}": "2" for number in range(50)}
     )
     for pauses in range(6):
         await service.restore("s", "u", 2)
@@ -459,7 +462,6 @@ async def test_a_restore_that_is_cancelled_is_done_or_not():
         with pytest.raises(asyncio.CancelledError):
             await restoring
         assert len(set(texts(files).values())) == 1
-    await service.stop()
 
 
 # Beginning and end
@@ -483,15 +485,14 @@ async def test_a_state_service_that_is_not_started_is_said(tmp_path: Path):
             SandboxService(wrong)  # type: ignore[arg-type]
 
 
-async def test_files_that_no_save_could_take_are_not_written():
-    states, service, files = await saved({"a": "1"})
+async def test_files_that_no_save_could_take_are_not_written(service: SandboxService, states: InMemoryStateService):
+    files = await saved(service, {"a": "1"})
     for call in (lambda path: files.write_file(f"{path}/f", "x"), files.create_directory):
         with pytest.raises(LimitExceededError, match="folders within folders"):
             call("d/" * 256 + "d")
         call("d/" * 255 + "d")
     assert await states.save_state("u", {}, "s") == 2
     assert len(files_in(states, "u", "s")) == 2
-    await service.stop()
 
 
 class Failing(Wrapper):

@@ -52,6 +52,22 @@ def once(store: Together, branch: str, before: object) -> None:
     store.before = look
 
 
+async def save_all(
+    service: StateService, state: dict[str, Any], sessions: int = SESSIONS, *, fails: bool = False
+) -> list[Any]:
+    """Save a state in each session at once. Returns the rounds and, if some fail, errors."""
+    saves = (service.save_state(f"u{at}", state) for at in range(sessions))
+    return await asyncio.gather(*saves, return_exceptions=fails)
+
+
+async def append_all(
+    service: SessionHistoryService, sessions: Sequence[Session], number: int, *, fails: bool = False
+) -> list[Any]:
+    """Append a message with a number to each session at once. Returns None for each and, if some fail, errors."""
+    appends = (service.append_message(session, {"metadata": {"n": number}}) for session in sessions)
+    return await asyncio.gather(*appends, return_exceptions=fails)
+
+
 async def test_saves_of_many_sessions_share_round_trips_and_each_is_a_round() -> None:
     store = Together(Memory())
     async with StateService.over(store) as service:
@@ -71,7 +87,7 @@ async def test_saves_of_many_sessions_share_round_trips_and_each_is_a_round() ->
 async def test_a_session_that_has_moved_is_saved_alone_and_holds_up_no_other() -> None:
     store = Together(Memory())
     async with StateService.over(store) as service, StateService.over(store.store) as other:
-        await asyncio.gather(*(service.save_state(f"u{at}", {"n": 1}) for at in range(SESSIONS)))
+        await save_all(service, {"n": 1})
         moved = service.branch("u3")
 
         def move() -> None:
@@ -80,40 +96,32 @@ async def test_a_session_that_has_moved_is_saved_alone_and_holds_up_no_other() -
                 state.commit()
 
         once(store, moved, move)
-        assert (
-            await asyncio.gather(*(service.save_state(f"u{at}", {"n": 2}) for at in range(SESSIONS))) == [2] * SESSIONS
-        )
+        assert await save_all(service, {"n": 2}) == [2] * SESSIONS
         assert await other.export_state("u3") == {"n": 2}
         # the round on which the commit was made
         assert await other.export_state("u3", None, 1) == {"n": 1, "by hand": True}
         once(store, moved, lambda: Repository(store.store).branches.delete(moved, force=True))
-        saved = await asyncio.gather(*(service.save_state(f"u{at}", {"n": 3}) for at in range(SESSIONS)))
+        saved = await save_all(service, {"n": 3})
         assert saved == [1 if at == 3 else 3 for at in range(SESSIONS)]  # the session that was deleted begins anew
 
 
 async def test_a_lost_answer_concerns_one_session_and_its_round_is_there_once() -> None:
     store = Together(Memory())
     async with StateService.over(store) as service:
-        await asyncio.gather(*(service.save_state(f"u{at}", {"n": 1}) for at in range(SESSIONS)))
+        await save_all(service, {"n": 1})
         branch = service.branch("u5")
         store.lost = lambda batch: names(branch, batch)
-        assert (
-            await asyncio.gather(*(service.save_state(f"u{at}", {"n": 2}) for at in range(SESSIONS))) == [2] * SESSIONS
-        )
+        assert await save_all(service, {"n": 2}) == [2] * SESSIONS
         store.lost = lambda _: False
         assert await service.list_rounds("u5") == [1, 2]
-        assert (
-            await asyncio.gather(*(service.save_state(f"u{at}", {"n": 3}) for at in range(SESSIONS))) == [3] * SESSIONS
-        )
+        assert await save_all(service, {"n": 3}) == [3] * SESSIONS
 
 
 async def test_a_quota_concerns_the_session_that_reaches_it() -> None:
     async with StateService.over(Together(Memory()), max_rounds=2) as service:
-        await asyncio.gather(*(service.save_state(f"u{at}", {"n": 1}) for at in range(4)))
+        await save_all(service, {"n": 1}, 4)
         await service.save_state("u0", {"n": 2})
-        found = await asyncio.gather(
-            *(service.save_state(f"u{at}", {"n": 3}) for at in range(4)), return_exceptions=True
-        )
+        found = await save_all(service, {"n": 3}, 4, fails=True)
         assert isinstance(found[0], QuotaExceededError)
         assert found[1:] == [2, 2, 2]
         assert await service.export_state("u0") == {"n": 2}
@@ -147,11 +155,11 @@ async def test_what_is_large_goes_alone_so_that_no_other_session_waits_for_it() 
 async def test_saves_beside_a_gc_at_work_are_kept() -> None:
     store = Together(Memory())
     async with StateService.over(store) as service:
-        await asyncio.gather(*(service.save_state(f"u{at}", {"n": 1}) for at in range(SESSIONS)))
+        await save_all(service, {"n": 1})
         collecting = asyncio.ensure_future(asyncio.to_thread(service.repository.gc))
-        await asyncio.gather(*(service.save_state(f"u{at}", {"n": 2, "x": "y" * 300}) for at in range(SESSIONS)))
+        await save_all(service, {"n": 2, "x": "y" * 300})
         await collecting
-        await asyncio.gather(*(service.save_state(f"u{at}", {"n": 3}) for at in range(SESSIONS)))
+        await save_all(service, {"n": 3})
         for at in range(SESSIONS):
             assert await service.export_state(f"u{at}", None, 2) == {"n": 2, "x": "y" * 300}
     assert Repository(store).fsck().ok
@@ -178,7 +186,7 @@ async def test_an_append_to_a_session_that_moved_or_is_gone_concerns_no_other() 
     store = Together(Memory())
     async with SessionHistoryService.over(store) as service, SessionHistoryService.over(store.store) as other:
         sessions = [await service.create_session(f"u{at}", "s") for at in range(SESSIONS)]
-        await asyncio.gather(*(service.append_message(session, {"metadata": {"n": 1}}) for session in sessions))
+        await append_all(service, sessions, 1)
         theirs = await other.get_session("u2", "s")
         assert theirs is not None
         once(
@@ -186,14 +194,12 @@ async def test_an_append_to_a_session_that_moved_or_is_gone_concerns_no_other() 
             service.branch("u2", "s"),
             lambda: asyncio.run(other.append_message(theirs, {"metadata": {"n": "between"}})),
         )
-        await asyncio.gather(*(service.append_message(session, {"metadata": {"n": 2}}) for session in sessions))
+        await append_all(service, sessions, 2)
         assert numbers(await other.get_session("u2", "s")) == [1, "between", 2]
 
         branch = service.branch("u7", "s")
         once(store, branch, lambda: Repository(store.store).branches.delete(branch, force=True))
-        found = await asyncio.gather(
-            *(service.append_message(session, {"metadata": {"n": 3}}) for session in sessions), return_exceptions=True
-        )
+        found = await append_all(service, sessions, 3, fails=True)
         assert isinstance(found[7], SessionNotFoundError)
         assert [each for at, each in enumerate(found) if at != 7] == [None] * (SESSIONS - 1)
         assert [len(session.messages) for session in sessions] == [2 if at == 7 else 3 for at in range(SESSIONS)]
@@ -206,7 +212,7 @@ async def test_a_lost_answer_to_an_append_leaves_its_message_once() -> None:
         branch = service.branch("u4", "s")
         store.lost = lambda batch: names(branch, batch)
         for n in range(3):
-            await asyncio.gather(*(service.append_message(session, {"metadata": {"n": n}}) for session in sessions))
+            await append_all(service, sessions, n)
         store.lost = lambda _: False
         assert numbers(await service.get_session("u4", "s")) == [0, 1, 2]
 

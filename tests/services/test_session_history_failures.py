@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import threading
 import time
 from collections.abc import Awaitable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import processes, store_openers
-from tests.support.services.gate import Gate, until
+from tests.support.event_loop import steps_of
+from tests.support.services.clock import Clock
 from tests.support.services.history_contract import text, texts
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import CommitInDoubtError, QuotaExceededError, SessionNotFoundError, StorageError
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history import RedisSessionHistoryService, SessionHistoryService
 from versioned_state.services.users import export_user, read_export
-from versioned_state.storage.testing.writers import run_together
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 
@@ -71,10 +69,7 @@ def test_an_append_to_a_store_that_fails_happens_or_does_not(fault: Fault, opene
             assert await kept(store) == [*found, "third"]
             return faulty.fired
 
-    for at in itertools.count(1):
-        if not asyncio.run(attempt(at)):
-            assert at > 1
-            return
+    assert steps_of(attempt) > 1
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -98,10 +93,7 @@ def test_a_call_to_a_store_that_fails_can_be_made_again(name: str, fault: Fault)
             assert [each.id for each in await service.list_sessions("u")] == left
             return faulty.fired
 
-    for at in itertools.count(1):
-        if not asyncio.run(attempt(at)):
-            assert at > 1
-            return
+    assert steps_of(attempt) > 1
 
 
 # Cancellation
@@ -109,7 +101,7 @@ def test_a_call_to_a_store_that_fails_can_be_made_again(name: str, fault: Fault)
 
 def test_a_cancelled_append_is_stored_with_its_session_object_or_not_at_all() -> None:
     async def attempt(turns: int) -> bool:
-        """Cancel after this many turns of the loop. Return whether the call had ended by then."""
+        """Cancel after this many turns of the loop. Return whether the call had not ended by then."""
         store = Memory()
         async with SessionHistoryService.over(store) as service:
             await service.create_session("u", "s")
@@ -130,76 +122,9 @@ def test_a_cancelled_append_is_stored_with_its_session_object_or_not_at_all() ->
             assert texts(session) in ([], ["a", "b"])
             await service.append_message(session, text("c"))
             assert texts(session) == texts(await service.get_session("u", "s"))
-            return ended
+            return not ended
 
-    for turns in itertools.count():
-        if asyncio.run(attempt(turns)):
-            return
-
-
-async def test_an_append_that_has_begun_ends_though_its_caller_is_cancelled_and_one_that_waits_is_dropped() -> None:
-    gate = Gate(Memory())
-    async with SessionHistoryService.over(gate) as service:
-        session = await service.create_session("u", "s")
-        gate.open.clear()
-        gate.reached.clear()
-        begun = asyncio.ensure_future(service.append_message(session, text("begun")))
-        await until(gate.reached.is_set)
-        waiting = [asyncio.ensure_future(service.append_message(session, text(f"waiting {n}"))) for n in range(3)]
-        await asyncio.sleep(0)
-        waiting[1].cancel()
-        begun.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting[1]
-        assert not begun.done()
-        gate.open.set()
-        with pytest.raises(asyncio.CancelledError):
-            await begun
-        await asyncio.gather(waiting[0], waiting[2])
-        assert texts(session) == texts(await service.get_session("u", "s")) == ["begun", "waiting 0", "waiting 2"]
-
-
-async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_the_answer_on_health(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("versioned_state.services.store_service._HEALTH_S", 0.05)
-    gate = Gate(Memory())
-    async with SessionHistoryService.over(gate) as service:
-        session = await service.create_session("u", "s")
-        gate.open.clear()
-        calls = [asyncio.ensure_future(service.append_message(session, text(str(n)))) for n in range(5)]
-        reading = asyncio.ensure_future(service.get_session("u", "s"))
-        assert not await service.health()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await asyncio.shield(calls[0])
-        assert not any(call.done() for call in (*calls, reading))
-        stopping = asyncio.ensure_future(service.stop())
-        await until(lambda: not service._started)
-        with pytest.raises(RuntimeError):
-            await service.append_message(session, text("late"))
-        gate.open.set()
-        await stopping
-        await asyncio.gather(*calls)
-        assert texts(await reading) == texts(session) == [str(n) for n in range(5)]
-
-
-async def test_a_call_before_start_and_after_stop_says_so(tmp_path: Path) -> None:
-    service = SessionHistoryService.over(f"disk:{tmp_path / 'store'}")
-    for _ in range(2):
-        assert not await service.health()
-        for call in (
-            service.create_session("u"),
-            service.get_session("u", "s"),
-            service.append_message(named(), text("a")),
-        ):
-            with pytest.raises(RuntimeError):
-                await call
-        async with service:
-            session = await service.create_session("u", "s")
-            await service.append_message(session, text("kept"))
-    async with service:
-        assert texts(await service.get_session("u", "s")) == ["kept", "kept"]
+    assert steps_of(attempt, first=0)
 
 
 def test_a_redis_client_is_refused() -> None:
@@ -208,20 +133,6 @@ def test_a_redis_client_is_refused() -> None:
 
 
 # Threads and processes
-
-
-def test_event_loops_in_several_threads_share_a_service() -> None:
-    service = SessionHistoryService.over(Memory())
-    asyncio.run(service.start())
-    asyncio.run(service.create_session("u", "s"))
-
-    async def append(number: int) -> None:
-        await asyncio.gather(*(service.append_message(named(), text(f"{number}.{n}")) for n in range(25)))
-
-    run_together(partial(asyncio.run, append(number)) for number in range(4))
-    found = texts(asyncio.run(service.get_session("u", "s")))
-    assert sorted(found) == sorted(f"{number}.{n}" for number in range(4) for n in range(25))
-    asyncio.run(service.stop())
 
 
 def disk(request: pytest.FixtureRequest, folder: Path) -> store_openers.Opener:
@@ -297,18 +208,6 @@ def test_what_a_killed_process_was_told_is_stored_is_stored_and_others_go_on(tmp
 
 
 # Time to live, and what users do by hand
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000_000
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
-
-    def wait(self, seconds: float) -> None:
-        self.now += round(seconds * 1_000_000)
 
 
 async def test_a_session_whose_time_is_over_is_gone_whether_or_not_it_was_removed() -> None:

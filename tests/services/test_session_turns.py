@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import random
 import signal
@@ -15,7 +14,10 @@ from typing import Any
 import pytest
 
 from tests.support import processes
-from tests.support.services.service_changes import look, said, take_turn
+from tests.support.event_loop import steps_of
+from tests.support.services.history_contract import text as said
+from tests.support.services.memory_contract import texts_of
+from tests.support.services.service_changes import look, take_turn
 from tests.support.services.session_contract import all_of
 from versioned_state import Disk, Memory, Repository
 from versioned_state.agents.workspace import files_of
@@ -37,11 +39,6 @@ from versioned_state.services.users import read_export
 from versioned_state.storage import Counting
 from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
-
-
-def texts(messages: list[Any]) -> list[str]:
-    return [each.get_text_content() for each in messages]
-
 
 # Failures
 
@@ -73,10 +70,7 @@ def test_a_turn_over_a_store_that_fails_is_there_whole_or_not_at_all(fault: Faul
             assert (await all_of(other)).messages == ["first", *(["second"] if found == after else []), "third"]
             return faulty.fired
 
-    for at in itertools.count(1):
-        if not asyncio.run(attempt(at)):
-            assert at > 3
-            return
+    assert steps_of(attempt) > 3
 
 
 WRITER = """
@@ -347,7 +341,7 @@ async def test_it_opens_what_the_separate_services_have_written(first: str, sess
             turn.remember(said("a newer fact"))
         whole = await all_of(service, session=session)
         assert (whole.state, whole.messages) == ({"n": 2}, ["m0", "m1", "m2", "new"])
-        assert texts(await service.memory.search_memory("u", [said("fact")])) == ["an older fact", "a newer fact"]
+        assert texts_of(await service.memory.search_memory("u", [said("fact")])) == ["an older fact", "a newer fact"]
         await service.undo("u", session)
         whole = await all_of(service, session=session)
         assert (whole.state, whole.messages, whole.memory) == ({"n": 1}, ["m0", "m1", "m2"], ["an older fact"])
@@ -369,10 +363,7 @@ def test_a_crash_while_an_older_session_is_taken_in_loses_nothing_and_takes_noth
             assert (await all_of(service)).messages == [f"m{number}" for number in range(5)]
         return faulty.fired
 
-    for at in itertools.count(1):
-        if not asyncio.run(attempt(at)):
-            assert at > 5
-            return
+    assert steps_of(attempt) > 5
 
 
 # Users

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.processes import start
 from tests.support.servers.redis import RedisServer
 from tests.support.services.gate import Gate, until
+from tests.support.watched_stores import Watched
 from versioned_state import Memory
-from versioned_state.errors import BranchMovedError, ServiceNotStartedError, StorageError, UnreachableStoreError
+from versioned_state.errors import BranchMovedError, UnreachableStoreError
 from versioned_state.services.agent_state import InMemoryStateService, StateService
-from versioned_state.storage import KVStore
 from versioned_state.storage.testing.writers import run_together
-from versioned_state.storage.wrapper import Wrapper
 
 SAVER = """
 import asyncio, sys
@@ -40,10 +38,6 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 """
 
 
-def saver(url: str, name: str, count: int) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", SAVER, url, name, str(count)], stdout=subprocess.PIPE, text=True)
-
-
 @pytest.fixture(params=["disk", "redis"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "disk":
@@ -61,7 +55,7 @@ async def contents(service: StateService, count: int) -> list[tuple[str, int]]:
 
 def test_processes_on_one_session_keep_all_rounds(url: str, long_run: bool) -> None:  # noqa: FBT001 - a fixture
     names = "abc" if long_run else "ab"
-    processes = [saver(url, name, 10) for name in names]
+    processes = [start(SAVER, url, name, 10) for name in names]
     told = [int(line) for process in processes for line in process.communicate(timeout=60)[0].split()]
     assert [process.returncode for process in processes] == [0] * len(names)
     assert sorted(told) == list(range(1, 10 * len(names) + 1))
@@ -74,13 +68,11 @@ def test_processes_on_one_session_keep_all_rounds(url: str, long_run: bool) -> N
 
 
 def test_what_a_killed_process_was_told_is_there(url: str) -> None:
-    killed, other = saver(url, "a", 0), saver(url, "b", 40)
+    killed, other = start(SAVER, url, "a", 0), start(SAVER, url, "b", 40)
     assert killed.stdout is not None
     told = [int(killed.stdout.readline()) for _ in range(20)]
     os.kill(killed.pid, signal.SIGKILL)
-    told += [int(line) for line in killed.stdout.read().split("\n")[:-1]]
-    killed.wait(20)
-    killed.stdout.close()
+    told += [int(line) for line in killed.communicate(timeout=20)[0].split("\n")[:-1]]
     told += map(int, other.communicate(timeout=60)[0].split())
 
     async def check() -> None:
@@ -113,19 +105,6 @@ def test_threads_with_loops_of_their_own_share_a_service() -> None:
     asyncio.run(check())
 
 
-class Failing(Wrapper):
-    """A store whose next batches fail."""
-
-    def __init__(self, store: KVStore) -> None:
-        super().__init__(store)
-        self.fails: list[StorageError] = []
-
-    def apply(self, *args: Any, **kwargs: Any) -> bool:
-        if self.fails:
-            raise self.fails.pop()
-        return super().apply(*args, **kwargs)
-
-
 async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_reads_of_others() -> None:
     gate = Gate(Memory())
     async with StateService.over(gate) as service:
@@ -145,39 +124,26 @@ async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_reads_of_others(
 
 
 async def test_a_store_that_fails_loses_nothing_and_the_next_save_works() -> None:
-    store = Failing(Memory())
+    store, failing = Watched(Memory()), False
+
+    def fail(call: str) -> None:
+        if failing and call == "apply":
+            raise UnreachableStoreError("no connection", remains="")
+
+    store.before = fail
     async with StateService.over(store) as service:
         messages = [f"message {n} " * 30 for n in range(100)]
         await service.save_state("u", {"messages": list(messages)})
         for n in range(3):
-            store.fails = [UnreachableStoreError("no connection", remains="")]
+            failing = True
             with pytest.raises(UnreachableStoreError):
                 await service.save_state("u", {"messages": [*messages, n, n]})
+            failing = False
             assert await service.list_rounds("u") == list(range(1, n + 2))
             messages.append(f"one more {n}")
             assert await service.save_state("u", {"messages": list(messages)}) == n + 2
             assert await service.export_state("u") == {"messages": messages}
         assert service.repository.fsck().ok
-
-
-async def test_stop_finishes_the_accepted_saves_and_refuses_others() -> None:
-    gate = Gate(Memory())
-    service = StateService.over(gate)
-    await service.start()
-    await service.save_state("u", {"n": 0})
-    gate.open.clear()
-    saves = [asyncio.ensure_future(service.save_state("u", {"n": n})) for n in range(1, 5)]
-    await asyncio.sleep(0.01)
-    stopping = asyncio.ensure_future(service.stop())
-    while await service.health():  # noqa: ASYNC110 - set by another thread
-        await asyncio.sleep(0.001)
-    with pytest.raises(ServiceNotStartedError):
-        await service.save_state("u", {"n": "late"})
-    gate.open.set()
-    await stopping
-    assert await asyncio.gather(*saves) == [2, 3, 4, 5]
-    async with service:
-        assert await service.export_state("u") == {"n": 4}
 
 
 async def test_a_state_that_changes_while_its_session_is_erased_is_not_saved_with_the_change() -> None:

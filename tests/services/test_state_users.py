@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.services.clock import Clock
+from tests.support.watched_stores import Watched
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, QuotaExceededError, StorageError
 from versioned_state.services.agent_state import InMemoryStateService, StateService
@@ -19,19 +21,6 @@ from versioned_state.services.session_history import SessionHistoryService
 from versioned_state.services.users import ExportedRecord, read_export
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrapper import Wrapper
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_800_000_000_000_000
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += int(seconds * 1_000_000)
-
 
 # Quotas
 
@@ -80,7 +69,7 @@ async def test_sessions_that_are_over_leave_room_for_others() -> None:
         await service.save_state("u", {"n": 1}, "a")
         with pytest.raises(QuotaExceededError):
             await service.save_state("u", {"n": 1}, "b")
-        clock.sleep(61)
+        clock.wait(61)
         assert await service.save_state("u", {"n": 1}, "b") == 1
         with pytest.raises(QuotaExceededError):
             await service.save_state("u", {"n": 2}, "a")
@@ -102,21 +91,15 @@ async def test_a_session_without_rounds_leaves_room_for_others() -> None:
         assert await service.list_sessions("u") == ["a"]
 
 
-class Slow(Wrapper):
-    """A store that takes long enough for calls to meet."""
-
-    def apply(self, *args: Any, **options: Any) -> bool:
-        time.sleep(0.01)
-        return super().apply(*args, **options)
-
-
 async def test_sessions_that_begin_at_once_do_not_pass_the_quota() -> None:
-    async with StateService.over(Slow(Memory()), max_sessions=2) as service:
+    slow = Watched(Memory())
+    slow.before = lambda _: time.sleep(0.01)  # long enough for calls to meet
+    async with StateService.over(slow, max_sessions=2) as service:
         saves = [service.save_state(user, {"n": 1}, f"s{n}") for n in range(6) for user in ("u", "v")]
         outcomes = await asyncio.gather(*saves, return_exceptions=True)
         assert [type(each) for each in outcomes].count(QuotaExceededError) == 8
         assert [len(await service.list_sessions(user)) for user in ("u", "v")] == [2, 2]
-    async with SessionHistoryService.over(Slow(Memory()), max_sessions=2) as history:
+    async with SessionHistoryService.over(slow, max_sessions=2) as history:
         begun = [history.create_session("u", f"s{n}") for n in range(6)]
         created = await asyncio.gather(*begun, return_exceptions=True)
         assert [type(each) for each in created].count(QuotaExceededError) == 4
@@ -139,12 +122,12 @@ async def test_a_session_that_is_over_is_gone() -> None:
     repository = Repository(Memory(), clock=clock)
     async with StateService.over(repository, ttl_seconds=60) as service, StateService.over(repository) as other:
         await service.save_state("u", {"n": 1})
-        clock.sleep(50)
+        clock.wait(50)
         await service.save_state("u", {"n": 2})  # renews it
-        clock.sleep(50)
+        clock.wait(50)
         assert await service.list_rounds("u") == [1, 2]
         await service.save_state("u", {"n": 1}, "stays", ttl_seconds=0)
-        clock.sleep(11)
+        clock.wait(11)
         for each in (service, other):
             assert await each.export_state("u") is None
             assert await each.list_rounds("u") == []
@@ -152,9 +135,9 @@ async def test_a_session_that_is_over_is_gone() -> None:
             await each.delete_state("u", None, 1)
         assert await service.save_state("u", {"n": "anew"}) == 1
         assert await service.export_state("u") == {"n": "anew"}
-        clock.sleep(61)
+        clock.wait(61)
         assert await other.save_state("u", {"n": "again"}) == 1
-        clock.sleep(61)
+        clock.wait(61)
         assert await other.export_state("u") == {"n": "again"}  # the other service has no time to live
         assert repository.expire() == []
 
@@ -165,7 +148,7 @@ async def test_expired_sessions_are_deleted_by_expire() -> None:
     async with StateService.over(repository) as service:
         await service.save_state("u", {"n": 1}, ttl_seconds=60)
         await service.save_state("u", {"n": 1}, "s")
-        clock.sleep(61)
+        clock.wait(61)
         assert repository.expire() == [service.branch("u")]
         assert await service.save_state("u", {"n": 2}) == 1
 
@@ -193,7 +176,7 @@ async def test_retain_by_age_and_a_latest_round_that_was_not_written_last() -> N
     async with StateService.over(Repository(Memory(), clock=clock)) as service:
         for number in (10, 3, 4):
             await service.save_state("u", {"n": number}, round_id=number)
-            clock.sleep(3600)
+            clock.wait(3600)
         assert await service.retain("u", older_than=timedelta(hours=2, minutes=30)) == 0  # 10 stays, 3 and 4 are newer
         assert await service.retain("u", older_than=timedelta(hours=1, minutes=30)) == 1
         assert await service.list_rounds("u") == [4, 10]

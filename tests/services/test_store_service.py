@@ -83,8 +83,7 @@ async def test_a_start_that_is_cancelled_leaves_no_store_open(tmp_path: Path, mo
             raise AssertionError
 
     task = asyncio.ensure_future(use())
-    while not begun.is_set():  # noqa: ASYNC110 - set by another thread
-        await asyncio.sleep(0.001)
+    await until(begun.is_set)
     task.cancel()
     await asyncio.sleep(0)
     go_on.set()

@@ -18,7 +18,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.support.services.served import ALL, served
+from tests.support.services.memory_contract import said, texts_of
+from tests.support.services.served import ALL
+from tests.support.services.zygote import Zygote
 from versioned_state import Memory, Versioned
 from versioned_state.services import RemoteMemoryService, RemoteSessionHistoryService, RemoteStateService
 from versioned_state.services.agent_state import InMemoryStateService, RedisStateService, StateService
@@ -40,10 +42,7 @@ HERE: Final = "services/test_the_contract.py"
 
 PROOFS: Final[dict[str, tuple[str, ...]]] = {
     # All services
-    "start(), stop(), health() -> bool, async with": (
-        f"{HERE}::test_the_life_of_a_service",
-        f"{STATES}::test_stop_and_start_again",
-    ),
+    "start(), stop(), health() -> bool, async with": (f"{HERE}::test_the_life_of_a_service",),
     "a call on a service that is not started raises RuntimeError": (
         f"{HERE}::test_a_call_on_a_service_that_is_not_started",
     ),
@@ -81,7 +80,6 @@ PROOFS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "no expiry by default; ttl_seconds= is explicit": (f"{HERE}::test_nothing_expires_unless_it_is_asked_for",),
     "4 clients x 100 concurrent saves: all of them": (
-        f"{HERE}::test_four_clients_keep_all_of_400_saves",
         f"{STATES}::test_all_concurrent_saves_are_rounds_of_their_own",
         "services/test_state_concurrency.py::test_processes_on_one_session_keep_all_rounds",
     ),
@@ -168,9 +166,8 @@ class Kind:
 
 
 @pytest.fixture(scope="module")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("server")
-    with served(f"disk:{folder / 'store'}", folder, "--port", "0", "--log-level", "error") as server:
+def server_url(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with zygote.serve(f"disk:{tmp_path_factory.mktemp('server') / 'store'}", "--log-level", "error") as server:
         yield server.url
 
 
@@ -199,10 +196,6 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
         lambda service: partial(service.over, place),
         request.param,
     )
-
-
-def said(text: str) -> Message:
-    return Message(role="user", content=[TextContent(text=text)])
 
 
 async def test_the_life_of_a_service(kind: Kind) -> None:
@@ -338,10 +331,8 @@ async def test_the_history_of_every_session(kind: Kind) -> None:
         branch = memories.branch(kind.user)
         with Versioned(memories.repository, branch=branch) as state:
             state.undo()
-        assert [each.get_text_content() for each in await memories.list_memory(kind.user)] == ["first"]
-        assert [
-            each.get_text_content() for each in await memories.search_memory(kind.user, [said("first second")])
-        ] == ["first"]
+        assert texts_of(await memories.list_memory(kind.user)) == ["first"]
+        assert texts_of(await memories.search_memory(kind.user, [said("first second")])) == ["first"]
 
 
 async def test_nothing_expires_unless_it_is_asked_for(kind: Kind) -> None:
@@ -360,23 +351,6 @@ async def test_nothing_expires_unless_it_is_asked_for(kind: Kind) -> None:
         assert await states.list_sessions(kind.user) == ["lasting"]
         assert await states.export_state(kind.user, "short") is None
         assert [each.id for each in await histories.list_sessions(kind.user)] == ["lasting"]
-
-
-async def test_four_clients_keep_all_of_400_saves(kind: Kind, request: pytest.FixtureRequest) -> None:
-    saves = 100 if kind.name == "memory" or request.getfixturevalue("long_run") else 10
-    clients = [kind.states() for _ in range(4)]
-    for client in clients:
-        await client.start()
-    calls = [
-        client.save_state(kind.user, {"client": n, "save": m}) for m in range(saves) for n, client in enumerate(clients)
-    ]
-    rounds = await asyncio.gather(*calls)
-    assert sorted(rounds) == list(range(1, 4 * saves + 1))
-    assert await clients[0].list_rounds(kind.user) == sorted(rounds)
-    found = [await clients[1].export_state(kind.user, None, number) for number in rounds]
-    assert found == [{"client": n, "save": m} for m in range(saves) for n in range(4)]
-    for client in clients:
-        await client.stop()
 
 
 async def test_a_blank_id_is_a_uuid(kind: Kind) -> None:

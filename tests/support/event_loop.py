@@ -1,10 +1,17 @@
-"""Time limits that end once an event has come."""
+"""Attempts that fail at each step, and time limits that end once an event has come."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+
+def steps_of(attempt: Callable[[int], Coroutine[Any, Any, bool]], first: int = 1) -> int:
+    """Make an attempt for each step, until one returns that it had no such step, whose number is returned."""
+    return next(step for step in count(first) if not asyncio.run(attempt(step)))
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from tests.support.services.service_changes import Change, look, prepare
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrapper import Wrapper
 
@@ -153,6 +154,42 @@ class _Waits:
                     waits_for = steps.send(sent)
             except StopIteration as end:
                 return end.value
+
+
+async def twice(change: Change, service: Any, store: Stepping) -> tuple[list[Any], list[Step]]:
+    """Return the content before a change, after it, and after its repetition, and the steps of the change."""
+    cancelling = Cancelling()
+    await prepare(service)
+    found = [await look(service)]
+    for each in (cancelling, Cancelling()):
+        result = await each.run(change.call(service), store)
+        assert not isinstance(result, BaseException), result
+        found.append(await look(service))
+    return found, cancelling.seen
+
+
+async def cancelled_at(
+    step: Step, change: Change, service: Any, store: Stepping, expected: list[Any], ended: Callable[[], Awaitable[None]]
+) -> bool:
+    """Cancel a change at a step, and check the content then, and after its repetition. Returns whether it was done.
+
+    Args:
+        expected: the content before the change, after it, and after its repetition.
+        ended: waits for the end of what goes on behind a cancelled call.
+    """
+    before, once, again = expected
+    await prepare(service)
+    result = await Cancelling(step).run(change.call(service), store)
+    await ended()
+    found = await look(service)
+    if isinstance(result, BaseException):
+        assert isinstance(result, asyncio.CancelledError), (step, result)
+        assert found in (before, once), step
+    else:
+        assert found == once, step
+    await asyncio.wait_for(change.call(service), 20)
+    assert await look(service) == (again if found == once else once), step
+    return bool(found == once)
 
 
 def chosen(steps: list[Step], count: int | None) -> list[Step]:

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
 from typing import Any, Self
@@ -105,10 +104,3 @@ class Served:
         """Return a client that speaks plain HTTP."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         return httpx.Client(base_url=self.url, headers=headers, timeout=20, trust_env=False, **options)
-
-
-@contextmanager
-def served(store: str, folder: Path, *options: str) -> Iterator[Served]:
-    """A server over a store, with `TOKENS`."""
-    with Served(store, write_tokens(folder), *options) as server:
-        yield server

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.services.history_contract import text as said, texts
+from tests.support.services.memory_contract import texts_of
 from versioned_state.errors import RefExistsError
 from versioned_state.services import SessionService
 from versioned_state.services.agent_state import StateService
@@ -15,14 +17,6 @@ from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history import SessionHistoryService
 
 USERS = ("u", "v")
-
-
-def said(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "text", "text": text}]}
-
-
-def _texts(messages: list[Any]) -> list[str]:
-    return [each.get_text_content() for each in messages]
 
 
 @dataclass(frozen=True)
@@ -89,10 +83,10 @@ async def look(service: Any) -> Any:
         elif isinstance(service, SessionHistoryService):
             for each in await service.list_sessions(user):
                 session = await service.get_session(user, each.id)
-                seen[f"{user} {each.id}"] = None if session is None else _texts(session.messages)
+                seen[f"{user} {each.id}"] = None if session is None else texts(session)
         else:
-            seen[user] = _texts(await service.list_memory(user, {"page_size": 100}))
-            seen[f"{user} found"] = sorted(_texts(await service.search_memory(user, [said("0 1 2 new")])))
+            seen[user] = texts_of(await service.list_memory(user, {"page_size": 100}))
+            seen[f"{user} found"] = sorted(texts_of(await service.search_memory(user, [said("0 1 2 new")])))
     return seen
 
 

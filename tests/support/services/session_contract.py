@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.services.history_contract import texts
+from tests.support.services.history_contract import STRIPPED_IDS, texts
 from tests.support.services.memory_contract import said, texts_of
 from versioned_state.errors import (
     HandleClosedError,
@@ -348,15 +348,14 @@ class SessionServiceContract:
             assert (await all_of(service)).state == {"n": 1}
 
     async def test_ids_of_any_characters(self, opened: Opened) -> None:
-        ids = ["/", "..", "a/b", "\udcff", "x" * 300, "é", "%", "HEAD", "@", "a\nb"]
         async with opened() as service:
-            for id in ids:
+            for id in STRIPPED_IDS:
                 async with service.turn(id, id) as turn:
                     turn.state["id"] = id
-                    turn.append(said(id.replace("\udcff", "?")))
+                    turn.append(said("words"))
                     turn.remember(said("fact"))
                 assert await service.fork(id, id, to=id + "2") == id + "2"
-            for id in ids:
+            for id in STRIPPED_IDS:
                 assert await service.state.export_state(id, id) == {"id": id}
                 assert id in [each.id for each in await service.history.list_sessions(id)]
                 assert id in await service.state.list_sessions(id)

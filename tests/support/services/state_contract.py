@@ -23,24 +23,11 @@ from versioned_state.services.agent_state import StateService
 Opened = Callable[[], StateService]
 
 HOSTILE_IDS = [
-    "",
-    " ",
-    "/",
-    "..",
-    "a/b",
-    "../../etc",
-    "\0",
-    "\udcff",
-    "x" * 300,
-    "é",
-    "%",
-    "%h",
-    "HEAD",
-    "@",
-    "*",
-    "a\nb",
+    *("", " ", "/", "..", "a/b", "../../etc", "\0", "\r\nX: y", "a\nb", "\ud800", "\udcff", "é", "x" * 300),
+    *("%", "%h", "%hab", "%2F", "a&b=c", "a+b", "#", "?", "*", "@", "HEAD"),
     "default",
 ]
+"""Ids of any characters, among them those with a meaning in names of branches, in URLs and in HTTP."""
 
 
 @dataclass
@@ -270,8 +257,8 @@ class StateServiceContract:
             assert await other.save_state("u", {"n": 6}) == 1
             assert await one.export_state("u", None, 1) == {"n": 6}
 
-    async def test_all_concurrent_saves_are_rounds_of_their_own(self, opened: Opened) -> None:
-        clients, saves = 4, 25
+    async def test_all_concurrent_saves_are_rounds_of_their_own(self, opened: Opened, long_run: bool) -> None:  # noqa: FBT001 - a fixture
+        clients, saves = 4, 100 if long_run else 25
         services = [opened() for _ in range(clients)]
         for service in services:
             await service.start()
@@ -286,23 +273,10 @@ class StateServiceContract:
         for service in services:
             await service.stop()
 
-    async def test_stop_and_start_again(self, opened: Opened) -> None:
+    async def test_a_state_stays_over_a_restart(self, opened: Opened) -> None:
         service = opened()
-        assert not await service.health()
         async with service:
             await service.save_state("u", {"n": 1})
-        assert not await service.health()
-        for call in (
-            service.save_state("u", {}),
-            service.export_state("u"),
-            service.list_sessions("u"),
-            service.list_rounds("u"),
-        ):
-            with pytest.raises(RuntimeError):
-                await call
-        with pytest.raises(RuntimeError):
-            await service.delete_state("u")
-        await service.stop()
         async with service:
             assert await service.export_state("u") == {"n": 1}
 
