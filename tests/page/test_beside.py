@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
+from tests.support import page
 from tests.support.page import HOST
 from versioned_state import Memory, Repository, Versioned, branch_name
 from versioned_state.server.page.app import ROUTES
@@ -26,6 +26,9 @@ TOKENS = {
     "all": Grant("*", frozenset({"read"})),
     "writer": Grant("alice", frozenset({"write"})),
 }
+
+
+FORM = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://{HOST}"}
 
 
 async def api(scope: Any, receive: Any, send: Any) -> None:
@@ -62,15 +65,7 @@ def ask(application: ASGIApp) -> Any:
             **(headers or {}),
         }
 
-        async def request() -> httpx.Response:
-            async with httpx.AsyncClient(
-                transport=httpx.ASGITransport(application), base_url=f"http://{HOST}"
-            ) as client:
-                return await client.request(
-                    method, path, headers={name: text for name, text in sent.items() if text}, **options
-                )
-
-        return asyncio.run(request())
+        return page.ask(application, method, path, sent, **options)
 
     return run
 
@@ -132,33 +127,29 @@ def test_ones_own_commits_are_there_by_the_branch(ask, repository: Repository):
         assert ask("GET", f"/ui/{kind}/{commit.id}?path=secret&{on}", "alice").status_code == 200
     other = branch_name("alice", "x/y")
     assert ask("GET", f"/ui/compare/{quote(mine, safe='')}/{quote(other, safe='')}", "alice").status_code == 200
-    page = ask("GET", f"/ui/b/{quote(mine)}", "alice").text
-    assert f"/ui/c/{repository.branches[mine].id}?on=" in page
+    shown = ask("GET", f"/ui/b/{quote(mine)}", "alice").text
+    assert f"/ui/c/{repository.branches[mine].id}?on=" in shown
 
 
 def test_only_a_token_with_the_scope_read_signs_in(ask):
-    form = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://{HOST}"}
-    answer = ask("POST", "/ui/login", headers=form, content="token=alice")
+    answer = ask("POST", "/ui/login", headers=FORM, content="token=alice")
     assert (answer.status_code, answer.headers["location"]) == (303, "/ui/")
     assert answer.headers["set-cookie"] == "vstate-token=alice; HttpOnly; SameSite=Strict; Path=/ui"
     for token in ("", "none", "writer", "alice; Path=/"):
-        refused = ask("POST", "/ui/login", headers=form, content=f"token={quote(token)}")
+        refused = ask("POST", "/ui/login", headers=FORM, content=f"token={quote(token)}")
         assert refused.status_code == 401
         assert "set-cookie" not in refused.headers
     assert (
-        ask("POST", "/ui/login", headers={**form, "origin": "http://evil.example"}, content="token=alice").status_code
+        ask("POST", "/ui/login", headers={**FORM, "origin": "http://evil.example"}, content="token=alice").status_code
         == 403
     )
     assert ask("GET", "/ui/", "writer").status_code == 401
     assert 'type="password"' in ask("GET", "/ui/").text
 
 
-FORM = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://{HOST}"}
-
-
-def token_of_form(page: str) -> str:
+def token_of_form(shown: str) -> str:
     (token,) = re.findall(
-        r'action="/ui/logout" method="post">\s*<input type="hidden" name="token" value="([0-9a-f]+)">', page
+        r'action="/ui/logout" method="post">\s*<input type="hidden" name="token" value="([0-9a-f]+)">', shown
     )
     return str(token)
 
@@ -190,24 +181,18 @@ def test_behind_tls_the_cookie_and_the_forms_are_for_https_alone(repository: Rep
     application = Beside(api, repository, lambda: Tokens(TOKENS), "127.0.0.1", 8421, tls=True)
 
     def ask(method: str, path: str, headers: Mapping[str, str], **options: Any) -> httpx.Response:
-        async def request() -> httpx.Response:
-            async with httpx.AsyncClient(
-                transport=httpx.ASGITransport(application), base_url=f"https://{HOST}"
-            ) as client:
-                return await client.request(method, path, headers={"host": HOST, **headers}, **options)
-
-        return asyncio.run(request())
+        return page.ask(application, method, path, {"host": HOST, **headers}, scheme="https", **options)
 
     secure = {**FORM, "origin": f"https://{HOST}"}
     cookie = ask("POST", "/ui/login", secure, content="token=alice").headers["set-cookie"]
     assert cookie == "__Secure-vstate-token=alice; Secure; HttpOnly; SameSite=Strict; Path=/ui"
-    page = ask("GET", "/ui/", {"cookie": cookie.partition(";")[0]})
-    assert "alice says 2" in page.text
+    shown = ask("GET", "/ui/", {"cookie": cookie.partition(";")[0]})
+    assert "alice says 2" in shown.text
     gone = ask(
         "POST",
         "/ui/logout",
         {**secure, "cookie": cookie.partition(";")[0]},
-        content=f"token={token_of_form(page.text)}",
+        content=f"token={token_of_form(shown.text)}",
     )
     assert (
         gone.headers["set-cookie"] == "__Secure-vstate-token=; Max-Age=0; Secure; HttpOnly; SameSite=Strict; Path=/ui"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +13,8 @@ import httpx
 import pytest
 
 from tests.support.page import HOST, Site
-from tests.support.terminal import COMMAND, environment
+from tests.support.services.sent import scope_of
+from tests.support.services.served import ALL, Served, write_tokens
 from versioned_state import Disk, Memory, Repository, Versioned, branch_name
 from versioned_state.server.page import live
 
@@ -29,12 +28,8 @@ class Stream:
 
     def __init__(self, application: Any, path: str, headers: dict[str, str]) -> None:
         name, _, query = path.partition("?")
-        self._scope = {
-            "type": "http", "method": "GET", "path": name, "raw_path": name.encode(),
-            "query_string": query.encode(), "root_path": "",
-            "headers": [(key.encode(), text.encode()) for key, text in headers.items()],
-            "http_version": "1.1", "asgi": {"version": "3.0"},
-        }  # fmt: skip
+        sent = [(key.encode(), text.encode()) for key, text in headers.items()]
+        self._scope = scope_of("GET", name, query.encode(), sent)
         self._gone = asyncio.Event()
         self._chunks: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.task = asyncio.create_task(application(self._scope, self._receive, self._chunks.put))
@@ -209,51 +204,35 @@ async def test_what_is_not_there_and_what_is_not_for_a_viewer_has_no_stream(stat
 def test_a_server_ends_at_once_with_fifty_streams_open(tmp_path: Path):
     with Versioned(Disk(tmp_path / "s")) as state:
         commit(state, "first")
-    tokens = tmp_path / "tokens"
-    token = "a-token-that-is-long-enough-for-a-test-0123456789"
-    tokens.write_text(json.dumps({token: {"user": "*", "scopes": ["read"]}}))
-    tokens.chmod(0o600)
-    command = [*COMMAND, "--store", str(tmp_path / "s"), "serve", "--page", "--port", "0", "--tokens", str(tokens)]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            address = ""
-            while not address:
-                line = process.stdout.readline()
-                assert line, "the server has ended"
-                address = next((word for word in line.replace('"', " ").split() if word.startswith("http://")), "")
+    with Served(str(tmp_path / "s"), write_tokens(tmp_path), "--page") as server:
 
-            async def main() -> None:
-                headers = {"authorization": f"Bearer {token}"}
-                limits = httpx.Limits(max_connections=100)
-                async with httpx.AsyncClient(base_url=address, headers=headers, limits=limits, timeout=30) as client:
+        async def main() -> None:
+            headers = {"authorization": f"Bearer {ALL}"}
+            limits = httpx.Limits(max_connections=100)
+            async with httpx.AsyncClient(base_url=server.url, headers=headers, limits=limits, timeout=30) as client:
 
-                    async def follow() -> list[str]:
-                        found = []
-                        async with client.stream("GET", "/ui/live/main") as answer:
-                            assert answer.status_code == 200
-                            begun.release()
-                            with suppress(httpx.RemoteProtocolError):
-                                async for line in answer.aiter_lines():
-                                    found += [line] if line.startswith("id: ") else []
-                                    if found:
-                                        begun.release()
-                        return found
+                async def follow() -> list[str]:
+                    found = []
+                    async with client.stream("GET", "/ui/live/main") as answer:
+                        assert answer.status_code == 200
+                        begun.release()
+                        with suppress(httpx.RemoteProtocolError):
+                            async for line in answer.aiter_lines():
+                                found += [line] if line.startswith("id: ") else []
+                                if found:
+                                    begun.release()
+                    return found
 
-                    begun = asyncio.Semaphore(0)
-                    tasks = [asyncio.create_task(follow()) for _ in range(50)]
-                    for _ in tasks:
-                        await begun.acquire()
-                    with Versioned(Disk(tmp_path / "s")) as state:
-                        one = commit(state, "second")
-                    for _ in tasks:
-                        await begun.acquire()
-                    process.send_signal(signal.SIGTERM)
-                    assert {line for task in tasks for line in await task} == {f"id: {one}"}
+                begun = asyncio.Semaphore(0)
+                tasks = [asyncio.create_task(follow()) for _ in range(50)]
+                for _ in tasks:
+                    await begun.acquire()
+                with Versioned(Disk(tmp_path / "s")) as state:
+                    one = commit(state, "second")
+                for _ in tasks:
+                    await begun.acquire()
+                server.terminate()
+                assert {line for task in tasks for line in await task} == {f"id: {one}"}
 
-            asyncio.run(main())
-            assert process.wait(timeout=15) == 0, "it has 30 s for what is under way: it did not wait for streams"
-        finally:
-            process.kill()
+        asyncio.run(main())
+        assert server.process.wait(timeout=15) == 0, "it has 30 s for what is under way: it did not wait for streams"

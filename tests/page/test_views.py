@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from tests.support.page import HOST, HOSTILE, Links, Site, make_store
+from tests.support.services.sent import scope_of
 from versioned_state import Disk, Memory, Repository, Versioned, branch_name
 from versioned_state.repository.shown.text import Budget, visible
 from versioned_state.server.page.app import LARGEST, ROUTES
@@ -607,21 +608,8 @@ def test_what_a_search_finds_is_shown_before_the_search_has_ended():
 
     async def run() -> None:
         sent = {"host": HOST, "sec-fetch-site": "same-origin", "cookie": site.cookie}
-        path = "/search/main"
-        line = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": "GET",
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-        }
-        scope = {
-            **line,
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "query_string": b"q=needle",
-            "headers": [(name.encode(), text.encode()) for name, text in sent.items()],
-        }
+        headers = [(name.encode(), text.encode()) for name, text in sent.items()]
+        scope = scope_of("GET", "/search/main", b"q=needle", headers)
         asked = asyncio.Event()
 
         async def receive() -> dict[str, Any]:

@@ -7,24 +7,25 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable
+from contextlib import ExitStack, asynccontextmanager, closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.support.services.gate import until
 from tests.support.services.memory_contract import said
+from tests.support.services.sent import Sent, client_of, running
 from tests.support.services.served import ALICE
 from tests.support.services.zygote import Forked, Zygote
+from tests.support.waiting import eventually
 from versioned_state import Memory
 from versioned_state.server.app import Server
 from versioned_state.server.limits import Limits, Share
-from versioned_state.server.run import services_over
-from versioned_state.server.tokens import Grant, Tokens
+from versioned_state.server.operations import Services
 from versioned_state.services.schemas.session import Session
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrapper import Wrapper
@@ -33,100 +34,81 @@ ROOM = 300_000
 LIMITS = Limits(max_body=100_000, max_answers=ROOM)
 
 
+@dataclass
 class Running:
-    """The services over a store, and the server that offers them to `u`."""
+    """A server in this process, its services, and a client of `alice`."""
 
-    def __init__(self, store: KVStore | None = None, limits: Limits = LIMITS) -> None:
-        self.services = services_over(store or Memory())
-        self.server = Server(
-            self.services, Tokens({user: Grant(user, frozenset({"read", "write"})) for user in "uv"}), limits
-        )
-        self.app: Any = self.server.application()
-        transport = httpx.ASGITransport(self.app)
-        self.client = httpx.AsyncClient(
-            transport=transport, base_url="http://x", headers={"Authorization": "Bearer u"}, timeout=20
-        )
+    server: Server
+    app: Any
+    client: httpx.AsyncClient
 
-    async def __aenter__(self) -> Self:
-        await self.services.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.client.aclose()
-        await self.services.__aexit__(None, None, None)
+    @property
+    def services(self) -> Services:
+        return self.server.services
 
     def forget(self) -> None:
         """Let go of what the server has in memory of the store."""
         self.services.state.repository.database.nodes.clear()
 
 
-@dataclass
-class SlowReader:
+@asynccontextmanager
+async def serving(limits: Limits = LIMITS, store: KVStore | None = None) -> AsyncIterator[Running]:
+    async with running(limits, store) as (server, app), client_of(app) as client:
+        yield Running(server, app, client)
+
+
+class SlowReader(Sent):
     """A client that asks for a state, and reads on only when it is told so."""
 
-    running: Running
-    query: bytes = b""
-    user: str = "u"
-    reads: asyncio.Event = field(default_factory=asyncio.Event)
-    pieces: list[bytes] = field(default_factory=list)
-    status: int = 0
-
-    def __post_init__(self) -> None:
-        request = {"method": "GET", "path": "/v1/state", "raw_path": b"/v1/state", "query_string": self.query}
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "root_path": "",
-            "headers": [(b"authorization", b"Bearer " + self.user.encode())],
-            **request,
-        }
-        self.task = asyncio.ensure_future(self.running.app(scope, self._receive, self._send))
-
-    async def _receive(self) -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+    def __init__(self, running: Running, user: str = "alice") -> None:
+        self.reads_on = asyncio.Event()
+        super().__init__(running.server, running.app, user=user, method="GET")
+        self.put(b"")
 
     async def _send(self, message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            return
-        self.pieces.append(message["body"])
-        await self.reads.wait()
+        await super()._send(message)
+        if message["type"] == "http.response.body":
+            await self.reads_on.wait()
+
+    @property
+    def read(self) -> list[bytes]:
+        """The pieces of the answer so far."""
+        return [message["body"] for message in self.messages[1:]]
 
 
 async def test_an_answer_has_its_room_until_its_client_has_read_it() -> None:
-    async with Running() as running:
+    async with serving() as running:
         server, state = running.server, {"a": os.urandom(45_000).hex()}
-        for user in "uv":
+        for user in ("alice", "bob"):
             await running.services.state.save_state(user, state)
-        readers = []
-        for user in "uv":
-            reader = SlowReader(running, user=user)
-            await until(lambda reader=reader: bool(reader.pieces))  # type: ignore[misc]
-            readers.append(reader)
+        readers: list[SlowReader] = []
+        for user in ("alice", "bob"):
+            readers.append(SlowReader(running, user))
+            await until(lambda: bool(readers[-1].read))
         # the rest is not given to the connection yet
-        assert [len(reader.pieces[0]) for reader in readers] == [65_536] * 2
+        assert [len(reader.read[0]) for reader in readers] == [65_536] * 2
         refused = await running.client.get("/v1/state")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.json()["error"]["type"] == "StoreBusyError"
         assert (await running.client.get("/v1/state/rounds")).json() == [1]
         for reader in readers:
-            reader.reads.set()
-            await reader.task
-            assert (reader.status, json.loads(b"".join(reader.pieces))) == (200, state)
+            reader.reads_on.set()
+            assert (await reader.answer())[0] == 200
+            assert json.loads(b"".join(reader.read)) == state
         assert server.answers.free == ROOM
         assert (await running.client.get("/v1/state")).json() == state
         assert server.answers.free == ROOM
 
 
 async def test_a_write_whose_answer_has_no_room_is_refused_before_it_is_done() -> None:
-    async with Running() as running:
-        client, services, others = running.client, running.services, Share(running.server.answers, "v")
+    async with serving() as running:
+        client, services, others = running.client, running.services, Share(running.server.answers, "bob")
         others.take(ROOM)
         assert (await client.post("/v1/state", json={"a": 1})).status_code == 503
         for path in ("session", "sessions"):
             assert (await client.post(f"/v1/history/{path}?session_id=s")).status_code == 503
-        assert await services.state.list_rounds("u") == []
-        assert await services.history.list_sessions("u") == []
+        assert await services.state.list_rounds("alice") == []
+        assert await services.history.list_sessions("alice") == []
         others.keep(ROOM - 2_000)
         assert (await client.post("/v1/state", json={"a": 1})).json() == {"round_id": 1}
         assert (await client.post("/v1/history/sessions?session_id=s")).json()["id"] == "s"
@@ -140,11 +122,11 @@ async def test_a_write_whose_answer_has_no_room_is_refused_before_it_is_done() -
 
 @pytest.mark.parametrize("way", ["cancelled", "not found", "not acceptable"])
 async def test_whatever_becomes_of_an_answer_its_room_is_given_back(way: str) -> None:
-    async with Running() as running:
-        await running.services.state.save_state("u", {"a": "x" * 90_000, "b": (1,)})
+    async with serving() as running:
+        await running.services.state.save_state("alice", {"a": "x" * 90_000, "b": (1,)})
         if way == "cancelled":
-            reader = SlowReader(running, b"")
-            await until(lambda: bool(reader.pieces))
+            reader = SlowReader(running)
+            await until(lambda: bool(reader.read))
             assert running.server.answers.free < ROOM
             reader.task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -158,14 +140,14 @@ async def test_whatever_becomes_of_an_answer_its_room_is_given_back(way: str) ->
 
 async def test_a_session_that_is_larger_than_the_room_is_read_in_parts() -> None:
     """Messages that are equal are stored once, and take their room each."""
-    async with Running() as running:
+    async with serving() as running:
         history, message = (
             running.services.history,
             {"role": "user", "id": "m", "content": [{"type": "text", "text": "x" * 500}]},
         )
-        await history.create_session("u", "s")
+        await history.create_session("alice", "s")
         for _ in range(4):
-            await history.append_message(Session(id="s", user_id="u"), [message] * 250)
+            await history.append_message(Session(id="s", user_id="alice"), [message] * 250)
         for method, path in (
             ("GET", "/v1/history/session"),
             ("POST", "/v1/history/session"),
@@ -182,9 +164,9 @@ async def test_a_session_that_is_larger_than_the_room_is_read_in_parts() -> None
 
 
 async def test_a_memory_that_is_larger_than_the_room_is_read_in_parts() -> None:
-    async with Running() as running:
+    async with serving() as running:
         for _ in range(4):
-            await running.services.memory.add_memory("u", [said(f"apple {'x' * 500} {n}") for n in range(120)])
+            await running.services.memory.add_memory("alice", [said(f"apple {'x' * 500} {n}") for n in range(120)])
         query = {"messages": [said("apple").model_dump(exclude_none=True)]}
         for path, large, small in (
             ("list", {"filters": {"page_size": 480}}, {"filters": {"page_size": 50}}),
@@ -222,14 +204,16 @@ class Slow(Wrapper):
 
 async def test_the_read_of_a_large_state_ends_behind_its_504() -> None:
     slow = Slow(Memory())
-    async with Running(slow, Limits(call_timeout=0.1)) as running:
+    async with serving(Limits(call_timeout=0.1), slow) as running:
         many = {f"k{n}": os.urandom(3_000).hex() for n in range(20)}  # each is read on its own
-        await running.services.state.save_state("u", many, "keys")
-        await running.services.state.save_state("u", {"list": [os.urandom(300).hex() for _ in range(12_000)]}, "list")
+        await running.services.state.save_state("alice", many, "keys")
+        await running.services.state.save_state(
+            "alice", {"list": [os.urandom(300).hex() for _ in range(12_000)]}, "list"
+        )
         for session in ("keys", "list"):
             running.forget()
             slow.objects, slow.pause = 0, 0.0
-            assert await running.services.state.export_state("u", session) is not None
+            assert await running.services.state.export_state("alice", session) is not None
             needed, slow.objects, slow.pause = slow.objects, 0, 0.05
             running.forget()
             assert (await running.client.get(f"/v1/state?session_id={session}")).status_code == 504
@@ -252,10 +236,6 @@ def ask(server: Forked, target: str, count: int = 1) -> socket.socket:
     return connection
 
 
-def open_files(server: Forked) -> int:
-    return len([*Path(f"/proc/{server.pid}/fd").iterdir()])
-
-
 def test_clients_that_read_nothing_or_a_little_now_and_then_are_cut_off(zygote: Zygote, tmp_path: Path):
     store = f"disk:{tmp_path / 'store'}"
     with zygote.serve(store) as server, server.client() as client:
@@ -263,26 +243,17 @@ def test_clients_that_read_nothing_or_a_little_now_and_then_are_cut_off(zygote: 
     with zygote.serve(store, "--timeout", "2") as server:
         with server.client() as client:
             client.get("/v1/state/rounds")  # opens the store's files
-            before = open_files(server) - 1
+            before = server.open_files() - 1
+        assert eventually(lambda: server.open_files() <= before)
         deadline = time.monotonic() + 20
-        while open_files(server) > before:
-            assert time.monotonic() < deadline
         with closing(ask(server, "/v1/state")) as silent, closing(ask(server, "/v1/state")) as connection:
             assert len(silent.recv(1)) == 1
             read = len(connection.recv(30_000))
-            while open_files(server) > before:
+            while server.open_files() > before:
                 read += len(connection.recv(30_000))
                 time.sleep(0.005)
                 assert 0 < read < 8_000_000
                 assert time.monotonic() < deadline
-
-
-def peak(pid: int) -> int:
-    return next(
-        int(line.split()[1]) * 1024
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-        if line.startswith("VmHWM")
-    )
 
 
 @pytest.mark.long
@@ -295,8 +266,8 @@ def test_many_large_answers_to_slow_readers_take_the_memory_that_they_may(zygote
         )
         client = stack.enter_context(server.client())
         client.post("/v1/state", json={"messages": messages}, timeout=60).raise_for_status()
-        before = peak(server.pid)
+        before = server.peak()
         connections = [stack.enter_context(closing(ask(server, "/v1/state", count=3))) for _ in range(readers)]
         heads = [connection.recv(12) for connection in connections]
         assert {b"HTTP/1.1 200", b"HTTP/1.1 503"} <= set(heads)
-        assert peak(server.pid) - before < 6 * room  # all of them at once would be 750 MB as text alone
+        assert server.peak() - before < 6 * room  # all of them at once would be 750 MB as text alone

@@ -11,7 +11,7 @@ from versioned_state.server.answers import RefusalError
 from versioned_state.server.limits import Bodies, Limits
 
 
-async def end_at_that_moment() -> None:
+async def test_the_server_ends_at_the_moment_when_the_time_of_a_body_is_over() -> None:
     bodies = Bodies(Limits(body_timeout=0.01))
     ended: list[bool] = []
 
@@ -31,7 +31,3 @@ async def end_at_that_moment() -> None:
         await reading
     assert refused.value.status == 503  # the server ends
     assert ended
-
-
-def test_the_server_ends_at_the_moment_when_the_time_of_a_body_is_over():
-    asyncio.run(end_at_that_moment())

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.servers.proxy import Fault, Proxy
+from tests.support.services.gate import until
 from tests.support.services.served import ALICE
 from tests.support.services.zygote import Forked, Zygote
 from versioned_state.errors import (
@@ -48,9 +49,7 @@ async def test_a_cancelled_call_is_dropped_or_ends_first(server: Forked) -> None
             between.arm(Fault("hold reply"))
             begun = asyncio.ensure_future(service.save_state("alice", {"n": 1}, "cancel"))
             waiting = asyncio.ensure_future(service.save_state("alice", {"n": 2}, "cancel"))
-            async with asyncio.timeout(20):
-                while not between.fired:  # noqa: ASYNC110 - set by a thread
-                    await asyncio.sleep(0.005)
+            await until(lambda: bool(between.fired))
             waiting.cancel()
             begun.cancel()
             with pytest.raises(asyncio.CancelledError):

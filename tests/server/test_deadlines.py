@@ -16,11 +16,10 @@ import pytest
 from tests.support.servers.postgres import PostgresServer
 from tests.support.services.gate import Gate, until
 from tests.support.services.memory_contract import said, texts_of
+from tests.support.services.sent import client_of, running
+from tests.support.watched_stores import Watched
 from versioned_state import Disk, Memory, Repository
-from versioned_state.server.app import Server
 from versioned_state.server.limits import Limits
-from versioned_state.server.run import services_over
-from versioned_state.server.tokens import Grant, Tokens
 from versioned_state.services.calls.deadline import LateError, set_deadline, time_left
 from versioned_state.services.memory import MemoryService
 from versioned_state.services.memory.indexes.choice import index_of
@@ -28,9 +27,7 @@ from versioned_state.services.memory.indexes.postgres_text import _HEAD, Postgre
 from versioned_state.services.memory.indexes.terms import head_of
 from versioned_state.services.memory.memories import Memories
 from versioned_state.storage import KVStore, Postgres
-from versioned_state.storage.wrapper import Wrapper
 
-TOKENS = Tokens({"t": Grant("u", frozenset({"read", "write"}))})
 QUERIES: list[tuple[str, dict[str, Any] | None]] = [
     ("apple", None),
     ("apple", {"top_k": 3}),
@@ -112,25 +109,6 @@ async def test_a_database_that_takes_too_long_is_interrupted_and_keeps_the_index
     assert len(index.holding(memories, [["apple"]]) or ()) == 40
 
 
-class Slow(Wrapper):
-    """A store whose reads take a while, and are counted, once it is told so."""
-
-    reads: int | None = None
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        self._wait()
-        return super().get_many(keys)
-
-    def get(self, key: str) -> bytes | None:
-        self._wait()
-        return super().get(key)
-
-    def _wait(self) -> None:
-        if self.reads is not None:
-            self.reads += 1
-            time.sleep(0.05)
-
-
 async def in_time(ask: Callable[[], Awaitable[httpx.Response]]) -> Any:
     """What a call answers once it is done within the time limit, which a busy machine may not do at once."""
     async with asyncio.timeout(20):
@@ -140,32 +118,34 @@ async def in_time(ask: Callable[[], Awaitable[httpx.Response]]) -> Any:
 
 
 async def test_a_search_ends_behind_its_504() -> None:
-    slow = Slow(Memory())
-    services = services_over(slow)
-    server = Server(services, TOKENS, Limits(call_timeout=0.1))
-    transport = httpx.ASGITransport(server.application())
+    slow, reads = Watched(Memory()), 0
+
+    def wait(call: str) -> None:
+        nonlocal reads
+        if call.startswith("get"):
+            reads += 1
+            time.sleep(0.05)
+
     query = {"messages": [said("++").model_dump(exclude_none=True)]}
-    async with (
-        services,
-        httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as client,
-    ):
+    async with running(Limits(call_timeout=0.1), slow) as (server, app), client_of(app) as client:
+        memory, fast = server.services.memory, slow.before
         for session in range(8):
-            await services.memory.add_memory("u", [said("x" * 3_000 + f"{n}") for n in range(30)], f"s{session}")
+            await memory.add_memory("alice", [said("x" * 3_000 + f"{n}") for n in range(30)], f"s{session}")
 
         def forget() -> None:
-            services.memory.repository.database.nodes.clear()
-            slow.reads = 0
+            nonlocal reads
+            memory.repository.database.nodes.clear()
+            slow.before, reads = wait, 0
 
         forget()
-        assert await services.memory.search_memory("u", [said("++")]) == []
-        assert slow.reads is not None
-        needed = slow.reads
+        assert await memory.search_memory("alice", [said("++")]) == []
+        needed = reads
         assert needed > 6  # three times as long as there is time
         forget()
         assert (await client.post("/v1/memory/search", json=query)).status_code == 504
         await until(lambda: not server.under_way)
-        assert slow.reads < needed
-        slow.reads = None
+        assert reads < needed
+        slow.before = fast
         assert await in_time(lambda: client.post("/v1/memory/search", json=query)) == []
 
 
@@ -179,14 +159,8 @@ class ShutGate(Gate):
 
 async def test_reads_that_wait_for_their_turn_are_dropped_behind_their_504() -> None:
     gate = ShutGate(Memory())
-    services = services_over(gate)
-    server = Server(services, TOKENS, Limits(call_timeout=0.1))
-    transport = httpx.ASGITransport(server.application())
-    async with (
-        services,
-        httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as client,
-    ):
-        await services.state.save_state("u", {"a": 1})
+    async with running(Limits(call_timeout=0.1), gate) as (server, app), client_of(app) as client:
+        await server.services.state.save_state("alice", {"a": 1})
         gate.open.clear()
         answers = await asyncio.gather(*(client.get("/v1/state/rounds") for _ in range(5)))
         assert {answer.status_code for answer in answers} == {504}

@@ -19,12 +19,12 @@ import pytest
 
 from tests.support.servers.redis import RedisServer
 from tests.support.services.zygote import Forked, Zygote
+from tests.support.watched_stores import Watched
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import StoreBusyError, UnknownRevisionError, UnreachableStoreError
 from versioned_state.server.exactly_once import REQUEST, OnceDatabase, Request
 from versioned_state.services import RemoteStateService
 from versioned_state.services.remote.retries import Retries, retry_after
-from versioned_state.storage.wrapper import Wrapper
 
 HELLO = {"role": "user", "content": [{"type": "text", "text": "hello"}]}
 IDS = {"session_id": "s"}
@@ -119,18 +119,6 @@ def test_the_age_of_a_write_is_bounded(pair: tuple[Forked, Forked]):
             assert answer.status_code == status, age
 
 
-class Meddling(Wrapper):
-    """Before the next batch that it is asked for, another client does something."""
-
-    meddle: Callable[[], None] | None = None
-
-    def apply(self, *args: Any, **kwargs: Any) -> bool:
-        meddle, self.meddle = self.meddle, None
-        if meddle is not None:
-            meddle()
-        return super().apply(*args, **kwargs)
-
-
 @contextmanager
 def under(request: Request) -> Iterator[None]:
     token = REQUEST.set(request)
@@ -142,7 +130,7 @@ def under(request: Request) -> Iterator[None]:
 
 def test_two_attempts_at_once_delete_once():
     memory = Memory()
-    slow = Meddling(memory)
+    slow = Watched(memory)
     one, other = (
         Repository.over(OnceDatabase(slow, pickle="refuse")),
         Repository.over(OnceDatabase(memory, pickle="refuse")),
@@ -160,7 +148,14 @@ def test_two_attempts_at_once_delete_once():
         create()
 
     create()
-    slow.meddle = lambda: copy_context().run(other_attempt)
+    passes = slow.before
+
+    def meddle(call: str) -> None:
+        if call == "apply":
+            slow.before = passes
+            copy_context().run(other_attempt)
+
+    slow.before = meddle
     with under(Request("same", "")), pytest.raises(UnknownRevisionError, match="created again"):
         one.branches.delete("b", force=True)
     assert "b" in other.branches

@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import httpx
 import pytest
 
-from versioned_state import Memory
-from versioned_state.server.app import Server
-from versioned_state.server.run import services_over
-from versioned_state.server.tokens import Grant, Tokens
+from tests.support.services.sent import client_of, running
+from versioned_state.server.limits import Limits
 from versioned_state.services.remote import bodies
 
 
@@ -29,11 +26,7 @@ async def test_large_bodies_are_read_and_written_off_the_loop(monkeypatch: pytes
 
     for name in ("decode_json", "encode_json", "decode", "encode"):
         watch(name)
-    services = services_over(Memory())
-    server = Server(services, Tokens({"t": Grant("alice", frozenset({"read", "write"}))}))
-    transport = httpx.ASGITransport(server.application())
-    headers = {"Authorization": "Bearer t"}
-    async with services, httpx.AsyncClient(transport=transport, base_url="http://server", headers=headers) as client:
+    async with running(Limits()) as (_, app), client_of(app) as client:
         for state, is_on_the_loop in [
             ({"a": [1, {"b": "x"}]}, True),
             ({"a": "x" * 100_000}, False),

@@ -14,13 +14,12 @@ import httpx
 import pytest
 
 from tests.support.services.gate import until
+from tests.support.services.sent import client_of, running
 from versioned_state import Memory, Repository
 from versioned_state.errors import StateError, UnreachableStoreError
-from versioned_state.server.app import Server
 from versioned_state.server.exactly_once import META
+from versioned_state.server.limits import Limits
 from versioned_state.server.operations import Services
-from versioned_state.server.run import services_over
-from versioned_state.server.tokens import Grant, Tokens
 from versioned_state.services.store_service import StoreService
 from versioned_state.storage import KVStore
 from versioned_state.storage.base import Batch
@@ -109,18 +108,12 @@ class Client:
 @asynccontextmanager
 async def instance(store: KVStore) -> AsyncIterator[tuple[httpx.AsyncClient, Repository, Services]]:
     """A client of a server over a store."""
-    services = services_over(store)
-    server = Server(services, Tokens({"t": Grant("u", frozenset({"read", "write"}))}))
-    transport = httpx.ASGITransport(server.application())
-    async with (
-        services,
-        httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as http,
-    ):
-        yield http, services.history.repository, services
+    async with running(Limits(), store) as (server, app), client_of(app) as http:
+        yield http, server.services.history.repository, server.services
 
 
 @asynccontextmanager
-async def client_of(kind: str) -> AsyncIterator[tuple[Client, Repository]]:
+async def client_for(kind: str) -> AsyncIterator[tuple[Client, Repository]]:
     gate = Failing(Memory())
     async with instance(gate) as (http, repository, services):
         client = Client(http, gate, kind, services.history if kind == "history" else services.memory)
@@ -155,7 +148,7 @@ def ids_and_messages(repository: Repository, kind: str) -> list[tuple[int, int]]
 async def test_a_commit_records_the_requests_that_it_holds_when_one_of_those_that_waited_is_refused(
     kind: str, fails_at: int
 ) -> None:
-    async with client_of(kind) as (client, repository):
+    async with client_for(kind) as (client, repository):
         client.gate.fails_at = fails_at
         sent: list[tuple[str, int, dict[str, str]]] = [("A", 0, {}), ("too deep", 200, {}), ("C", 0, {})]
         answers = await client.together("first", *sent)
@@ -170,7 +163,7 @@ async def test_a_commit_records_the_requests_that_it_holds_when_one_of_those_tha
 
 @pytest.mark.parametrize("kind", ["history", "memory"])
 async def test_one_that_is_repeated_among_those_that_waited_is_done_once_and_so_are_the_others(kind: str) -> None:
-    async with client_of(kind) as (client, repository):
+    async with client_for(kind) as (client, repository):
         assert await client.send("A") == 204
         answers = await client.together("first", ("B", 0, {}), ("too deep", 200, {}), ("A", 0, AGAIN), ("C", 0, {}))
         assert answers == [204, 422, 204, 204]

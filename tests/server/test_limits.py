@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from tests.support.services.gate import Gate, until
-from tests.support.services.sent import ROOM, Sent, body, running
-from tests.support.services.served import ALICE
+from tests.support.services.sent import ROOM, Sent, body, client_of, running
 from tests.support.services.zygote import Zygote
 from versioned_state import Memory
 from versioned_state.errors import InvalidArgumentError
@@ -135,27 +134,23 @@ async def test_the_requests_that_a_server_remembers_are_bounded_and_those_that_w
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("versioned_state.server.exactly_once._REQUESTS", 20)
-    async with running() as (server, app):
-        headers = {"Authorization": "Bearer alice"}
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://x", headers=headers
-        ) as client:
+    async with running() as (server, app), client_of(app) as client:
 
-            async def save(session: int, key: str, **more: str) -> Any:
-                answer = await client.post(
-                    f"/v1/state?session_id=s{session}", json={"n": key}, headers={"Idempotency-Key": key, **more}
-                )
-                return answer.json()["round_id"]
+        async def save(session: int, key: str, **more: str) -> Any:
+            answer = await client.post(
+                f"/v1/state?session_id=s{session}", json={"n": key}, headers={"Idempotency-Key": key, **more}
+            )
+            return answer.json()["round_id"]
 
-            for number in range(60):
-                assert await save(number % 6, f"k{number}") == number // 6 + 1
-            database: Any = server.services.state.repository.database
-            assert 0 < database._count <= 20
-            assert database._count == sum(len(each.done) for each in database._recent.values())
-            for number in (0, 31, 59):
-                assert await save(number % 6, f"k{number}", **{"Idempotency-Age": "1"}) == number // 6 + 1
-                assert await save(number % 6, f"k{number}") == number // 6 + 1
-            assert await save(0, "new") == 11
+        for number in range(60):
+            assert await save(number % 6, f"k{number}") == number // 6 + 1
+        database: Any = server.services.state.repository.database
+        assert 0 < database._count <= 20
+        assert database._count == sum(len(each.done) for each in database._recent.values())
+        for number in (0, 31, 59):
+            assert await save(number % 6, f"k{number}", **{"Idempotency-Age": "1"}) == number // 6 + 1
+            assert await save(number % 6, f"k{number}") == number // 6 + 1
+        assert await save(0, "new") == 11
 
 
 @pytest.mark.parametrize(
@@ -175,27 +170,23 @@ def test_limits_that_make_no_sense(wrong: dict[str, Any]) -> None:
         Limits(**wrong)
 
 
-def _peak(pid: int) -> int:
-    with open(f"/proc/{pid}/status") as file:  # noqa: PTH123
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
-
-
 @pytest.mark.long
 def test_many_large_bodies_at_once_take_the_memory_that_they_may(zygote: Zygote, tmp_path: Any) -> None:
     size, clients = 4_000_000, 40
     options = ("--max-body", f"{size + 1000}", "--max-bodies", f"{2 * size + 2000}", "--log-level", "error")
     with zygote.serve(f"disk:{tmp_path / 'store'}", *options) as server:
-        before = _peak(server.pid)
+        before = server.peak()
         kept: list[int] = []
 
         def post(number: int) -> None:
-            with httpx.Client(
-                base_url=server.url, headers={"Authorization": f"Bearer {ALICE}"}, timeout=60, trust_env=False
-            ) as client:
+            with server.client() as client:
                 for _ in range(200):
                     try:
                         answer = client.post(
-                            "/v1/state", params={"session_id": f"s{number}"}, json={"a": f"{number}" * (size // 3)}
+                            "/v1/state",
+                            params={"session_id": f"s{number}"},
+                            json={"a": f"{number}" * (size // 3)},
+                            timeout=60,
                         )
                     except httpx.TransportError:
                         continue  # it was refused before it was sent as a whole
@@ -206,4 +197,4 @@ def test_many_large_bodies_at_once_take_the_memory_that_they_may(zygote: Zygote,
         run_together(partial(post, number) for number in range(clients))
         assert sorted(kept) == list(range(clients))
         # all of them at once would be 160 MB before anything is made of them
-        assert _peak(server.pid) - before < 150_000_000
+        assert server.peak() - before < 150_000_000

@@ -7,10 +7,8 @@ import json
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -41,22 +39,9 @@ def ids_of(session: Session) -> list[str]:
     return [message.id if isinstance(message, Message) else message["id"] for message in session.messages]
 
 
-def open_files(pid: int) -> int:
-    return len([*Path(f"/proc/{pid}/fd").iterdir()])
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> str:
     return f"disk:{tmp_path / 'store'}"
-
-
-@contextmanager
-def behind_proxy(redis_server: RedisServer) -> Iterator[tuple[Proxy, str]]:
-    """A proxy before the Redis server, and the URL of a store there."""
-    with TemporaryDirectory() as folder:  # a short path, as the address of a Unix socket is
-        path = Path(folder) / "s"
-        with Proxy(redis_server.socket_path, listen=path) as between:
-            yield between, f"unix://{path}?prefix={redis_server.fresh_prefix()}"
 
 
 # One process
@@ -76,7 +61,7 @@ def test_a_process_serves_and_ends_by_a_signal(store: str, tmp_path: Path):
 def test_sigterm_ends_what_was_accepted_and_takes_nothing_else(
     zygote: Zygote, tmp_path: Path, redis_server: RedisServer
 ):
-    with behind_proxy(redis_server) as (between, url), zygote.serve(url) as server, server.client() as client:
+    with redis_server.behind_proxy() as (between, url), zygote.serve(url) as server, server.client() as client:
         client.post("/v1/state", json={"a": 1}).raise_for_status()
         between.arm(Fault("hold reply"))
         answers: list[httpx.Response] = []
@@ -95,7 +80,7 @@ def test_sigterm_ends_what_was_accepted_and_takes_nothing_else(
 
 
 def test_a_second_signal_quits(zygote: Zygote, redis_server: RedisServer):
-    with behind_proxy(redis_server) as (between, url), zygote.serve(url) as server, server.client() as client:
+    with redis_server.behind_proxy() as (between, url), zygote.serve(url) as server, server.client() as client:
         client.post("/v1/state", json={"a": 1}).raise_for_status()
         between.arm(Fault("hold reply"))
 
@@ -189,7 +174,7 @@ def connect(server: Forked) -> closing[socket.socket]:
 
 def test_more_requests_than_the_server_takes_are_refused_and_come_again(zygote: Zygote, redis_server: RedisServer):
     with (
-        behind_proxy(redis_server) as (between, url),
+        redis_server.behind_proxy() as (between, url),
         zygote.serve(url, "--max-requests", "1") as server,
         server.client() as client,
     ):
@@ -209,7 +194,7 @@ def test_a_store_that_hangs_is_answered_for_and_a_repeated_write_is_done_once(
     zygote: Zygote, redis_server: RedisServer
 ):
     with (
-        behind_proxy(redis_server) as (between, url),
+        redis_server.behind_proxy() as (between, url),
         zygote.serve(url, "--timeout", "1.5") as server,
         server.client() as client,
     ):

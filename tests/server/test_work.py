@@ -10,19 +10,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.support.servers.proxy import Fault, Proxy
+from tests.support.servers.proxy import Fault
 from tests.support.servers.redis import RedisServer
-from tests.support.services.sent import Sent, body, running
+from tests.support.services.sent import Sent, body, client_of, running
 from tests.support.services.served import ALICE, READER, write_tokens
 from tests.support.services.zygote import Zygote
 from tests.support.waiting import eventually
@@ -97,14 +95,9 @@ def test_a_body_that_takes_more_steps_than_it_may_is_refused(monkeypatch: pytest
     ],
 )
 async def test_json_in_another_charset_than_utf_8_is_refused(kind: str, status: int) -> None:
-    async with running() as (_, app):
-        headers = {"Authorization": "Bearer alice", "Content-Type": kind}
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://x", headers=headers
-        ) as client:
-            assert (
-                await client.post("/v1/state", content=b'{"a": "\xc4\x80"}' if "utf-8" in kind.lower() else b"{}")
-            ).status_code == status
+    async with running() as (_, app), client_of(app, **{"Content-Type": kind}) as client:
+        content = b'{"a": "\xc4\x80"}' if "utf-8" in kind.lower() else b"{}"
+        assert (await client.post("/v1/state", content=content)).status_code == status
 
 
 async def test_what_takes_long_is_done_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,38 +121,32 @@ async def test_what_takes_long_is_done_off_the_event_loop(monkeypatch: pytest.Mo
     watch(Decoder, "decode")
     watch(state_service, "encoded")
     watch(state_service, "_copied")
-    async with running(Limits()) as (_, app):
-        headers = {"Authorization": "Bearer alice"}
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://x", headers=headers
-        ) as client:
-            await client.post("/v1/history/sessions?session_id=s")
-            said = [{"role": "user", "content": [{"type": "text", "text": "hello"}]}] * 400
+    async with running(Limits()) as (_, app), client_of(app) as client:
+        await client.post("/v1/history/sessions?session_id=s")
+        said = [{"role": "user", "content": [{"type": "text", "text": "hello"}]}] * 400
 
-            async def does(method: str, path: str, *, value: Any = None, kind: str = bodies.JSON) -> None:
-                on_loop.clear()
-                encode = bodies.encode if kind == bodies.NATIVE else bodies.encode_json
-                content = None if value is None else encode(value)
-                answer = await client.request(
-                    method, path, content=content, headers={"Content-Type": kind, "Accept": kind}
-                )
-                assert answer.status_code in (200, 204), answer.text
+        async def does(method: str, path: str, *, value: Any = None, kind: str = bodies.JSON) -> None:
+            on_loop.clear()
+            encode = bodies.encode if kind == bodies.NATIVE else bodies.encode_json
+            content = None if value is None else encode(value)
+            answer = await client.request(method, path, content=content, headers={"Content-Type": kind, "Accept": kind})
+            assert answer.status_code in (200, 204), answer.text
 
-            for kind in (bodies.JSON, bodies.NATIVE):
-                await does("POST", "/v1/state", value={"a": [{}] * 6_000}, kind=kind)
-                assert not on_loop
-                await does("POST", "/v1/history/messages?session_id=s", value=said, kind=kind)
-                assert not on_loop
-                await does("GET", "/v1/history/session?session_id=s", kind=kind)
-                assert not on_loop
-                await does("POST", "/v1/memory", value=said, kind=kind)
-                assert not on_loop
-                await does("POST", "/v1/memory/list", value={"filters": {"page_size": 1000}}, kind=kind)
-                assert set(on_loop) <= {"decode", "decode_json"}  # of the filters
-                await does("POST", "/v1/memory/search", value={"messages": said[:1]}, kind=kind)
-                assert "data_of" not in on_loop or on_loop.count("data_of") <= 2  # of the query
-            await does("POST", "/v1/state", value={"a": 1})
-            assert "decode_json" in on_loop  # what is small is done at once
+        for kind in (bodies.JSON, bodies.NATIVE):
+            await does("POST", "/v1/state", value={"a": [{}] * 6_000}, kind=kind)
+            assert not on_loop
+            await does("POST", "/v1/history/messages?session_id=s", value=said, kind=kind)
+            assert not on_loop
+            await does("GET", "/v1/history/session?session_id=s", kind=kind)
+            assert not on_loop
+            await does("POST", "/v1/memory", value=said, kind=kind)
+            assert not on_loop
+            await does("POST", "/v1/memory/list", value={"filters": {"page_size": 1000}}, kind=kind)
+            assert set(on_loop) <= {"decode", "decode_json"}  # of the filters
+            await does("POST", "/v1/memory/search", value={"messages": said[:1]}, kind=kind)
+            assert "data_of" not in on_loop or on_loop.count("data_of") <= 2  # of the query
+        await does("POST", "/v1/state", value={"a": 1})
+        assert "decode_json" in on_loop  # what is small is done at once
 
 
 def test_a_message_of_many_wrong_parts_is_refused_at_the_first() -> None:
@@ -318,25 +305,17 @@ def test_hostile_bodies_hold_up_nobody_and_bodies_half_sent_do_not_keep_a_server
         server.end(signal.SIGCONT)
 
 
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """Return a new folder whose path is short enough for a socket in it, as that of ``tmp_path`` may not be."""
-    with TemporaryDirectory(prefix="vs-") as folder:
-        yield Path(folder)
-
-
-def test_a_signal_ends_a_server_whose_store_hangs(
-    zygote: Zygote, redis_server: RedisServer, short_folder: Path
-) -> None:
-    path = short_folder / "s"
-    with Proxy(redis_server.socket_path, listen=path) as between:
-        url = f"unix://{path}?prefix={redis_server.fresh_prefix()}"
-        with zygote.serve(url, "--timeout", "3600", "--grace", "0.3") as server, server.client() as client:
-            client.post("/v1/state", json={"a": 0}).raise_for_status()
-            between.arm(Fault("hold reply"))
-            with connect(server.port, ALICE, 8, b'{"a": 1}'):
-                assert eventually(lambda: between.fired)
-                server.end(signal.SIGTERM)
+def test_a_signal_ends_a_server_whose_store_hangs(zygote: Zygote, redis_server: RedisServer) -> None:
+    with (
+        redis_server.behind_proxy() as (between, url),
+        zygote.serve(url, "--timeout", "3600", "--grace", "0.3") as server,
+        server.client() as client,
+    ):
+        client.post("/v1/state", json={"a": 0}).raise_for_status()
+        between.arm(Fault("hold reply"))
+        with connect(server.port, ALICE, 8, b'{"a": 1}'):
+            assert eventually(lambda: between.fired)
+            server.end(signal.SIGTERM)
 
 
 BUSY = """

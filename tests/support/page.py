@@ -12,6 +12,7 @@ from urllib.parse import urlencode, urljoin
 
 import httpx
 from starlette.datastructures import Headers
+from starlette.types import ASGIApp
 
 from versioned_state import Disk, Repository, Versioned, task
 from versioned_state.errors import StateError
@@ -67,6 +68,20 @@ HOSTILE = [
 """What a stored text may be."""
 
 
+def ask(
+    application: ASGIApp, method: str, path: str, headers: Mapping[str, str], *, scheme: str = "http", **options: Any
+) -> httpx.Response:
+    """Return the answer to a request. An empty header is not sent."""
+
+    async def request() -> httpx.Response:
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://{HOST}") as client:
+            sent = {name: text for name, text in headers.items() if text}
+            return await client.request(method, path, headers=sent, **options)
+
+    return asyncio.run(request())
+
+
 class Site:
     """A page and its viewer."""
 
@@ -88,15 +103,7 @@ class Site:
         sent = {"host": HOST, "sec-fetch-site": "same-origin", "cookie": self.cookie}
         if method == "POST":
             sent["origin"] = f"http://{HOST}"
-        sent |= headers or {}
-        sent = {name: text for name, text in sent.items() if text}
-
-        async def run() -> httpx.Response:
-            transport = httpx.ASGITransport(self.application, raise_app_exceptions=True)
-            async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-                return await client.request(method, path, headers=sent, **options)
-
-        return asyncio.run(run())
+        return ask(self.application, method, path, sent | dict(headers or {}), **options)
 
     def get(self, path: str, status: int = 200) -> str:
         answer = self.ask("GET", path)

@@ -6,9 +6,10 @@ import platform
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import redis
@@ -59,6 +60,14 @@ class RedisServer(ServerProcess):
     def fresh_store(self) -> Redis:
         """Open a store that no other test has."""
         return Redis(self.url, prefix=self.fresh_prefix())
+
+    @contextmanager
+    def behind_proxy(self) -> Iterator[tuple[Proxy, str]]:
+        """A proxy before the server, and the URL of a store there that no other test has."""
+        with TemporaryDirectory(prefix="vs-") as folder:  # a short path, as the address of a Unix socket is
+            path = Path(folder) / "s"
+            with Proxy(self.socket_path, listen=path) as between:
+                yield between, f"unix://{path}?prefix={self.fresh_prefix()}"
 
     def connections(self, name: str) -> int:
         """Return how many connections there are of a client's name.

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from tests.support.services.sent import scope_of
 from versioned_state.server.app import Server
 from versioned_state.server.run import services_over
 from versioned_state.server.tokens import Grant, Tokens
@@ -46,19 +47,7 @@ class Bridge(httpx.BaseTransport):
             self._waiting.discard(answer)
 
     async def _ask(self, request: httpx.Request, answer: Future[httpx.Response]) -> None:
-        url = request.url
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": request.method,
-            "path": url.path,
-            "raw_path": url.raw_path,
-        }
-        scope |= {
-            "root_path": "",
-            "query_string": url.query,
-            "headers": [(name.lower(), value) for name, value in request.headers.raw],
-        }
+        scope = scope_of(request.method, request.url.path, request.url.query, request.headers.raw)
         pieces = [{"type": "http.request", "body": request.read(), "more_body": False}]
         sent: list[dict[str, Any]] = []
 

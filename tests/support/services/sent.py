@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import httpx
 
 from tests.support.services.gate import until
 from versioned_state import Memory
@@ -19,6 +21,22 @@ from versioned_state.storage import KVStore
 
 ROOM = 2_000
 LIMITS = Limits(max_body=1_000, max_bodies=ROOM, body_timeout=20)
+
+
+def scope_of(method: str, path: str, query: bytes = b"", headers: Iterable[tuple[bytes, bytes]] = ()) -> dict[str, Any]:
+    """Return a request as ASGI has it."""
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "asgi": {"version": "3.0"},
+        "method": method,
+        "scheme": "http",
+        "root_path": "",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query,
+        "headers": [(name.lower(), value) for name, value in headers],
+    }
 
 
 @dataclass
@@ -39,17 +57,8 @@ class Sent:
     def __post_init__(self) -> None:
         headers = [(b"authorization", b"Bearer " + self.user.encode()), (b"content-type", b"application/json")]
         headers += [] if self.length is None else [(b"content-length", b"%d" % self.length)]
-        scope = {
-            "type": "http",
-            "method": self.method,
-            "path": self.path,
-            "raw_path": self.path.encode(),
-            "query_string": self.query,
-            "headers": headers,
-        }
-        self.task = asyncio.ensure_future(
-            self.app({**scope, "http_version": "1.1", "root_path": ""}, self._receive, self._send)
-        )
+        scope = scope_of(self.method, self.path, self.query, headers)
+        self.task = asyncio.ensure_future(self.app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
         self.reads += 1
@@ -77,6 +86,12 @@ async def running(limits: Limits = LIMITS, store: KVStore | None = None) -> Asyn
     server = Server(services, Tokens(grants), limits)
     async with services:
         yield server, server.application()
+
+
+def client_of(app: Any, token: str = "alice", **headers: str) -> httpx.AsyncClient:
+    """Return a client of a server in this process."""
+    sent = {"Authorization": f"Bearer {token}", **headers}
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=sent, timeout=20)
 
 
 def body(size: int) -> bytes:

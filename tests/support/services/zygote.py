@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 from tests.support.processes import ROOT
 from tests.support.services.served import ALICE, write_tokens
+from tests.support.waiting import eventually
 
 PROGRAM = """
 import json, os, signal, sys
@@ -49,12 +49,12 @@ class Forked:
     def __init__(self, pid: int, log: Path) -> None:
         self.pid = pid
         self._log = log
-        deadline = time.monotonic() + 30
-        while not (found := [line for line in self.log if line.startswith("serving on ")]):
-            assert time.monotonic() < deadline, self.log
-            assert self.runs(), f"the server did not start: {self.log}"
-            time.sleep(0.002)
-        self.url = found[0].split()[-1]
+        assert eventually(lambda: self._served() or not self.runs(), 30), self.log
+        assert self._served(), f"the server did not start: {self.log}"
+        self.url = self._served()[0].split()[-1]
+
+    def _served(self) -> list[str]:
+        return [line for line in self.log if line.startswith("serving on ")]
 
     @property
     def port(self) -> int:
@@ -84,10 +84,16 @@ class Forked:
     def end(self, number: int = signal.SIGKILL) -> None:
         """Send a signal, and wait until the process is gone."""
         self.send(number)
-        deadline = time.monotonic() + 30
-        while self.runs():
-            assert time.monotonic() < deadline, "the server did not end"
-            time.sleep(0.002)
+        assert eventually(lambda: not self.runs(), 30), "the server did not end"
+
+    def open_files(self) -> int:
+        """Return how many descriptors it has open."""
+        return len([*Path(f"/proc/{self.pid}/fd").iterdir()])
+
+    def peak(self) -> int:
+        """Return the bytes of memory that it has taken at most."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
     def __enter__(self) -> Self:
         return self
