@@ -10,7 +10,7 @@ has the reasons.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -304,49 +304,44 @@ def _serialization() -> Any:
 
 
 def _private_key(given: PrivateKey, password: bytes | None) -> Ed25519PrivateKey:
-    kind = _ed25519().Ed25519PrivateKey
-    serialization = _serialization()
-    if isinstance(given, kind):
-        return given  # type: ignore[no-any-return]
-    data = _bytes(given, "a private key")
-    if len(data) == _KEY_SIZE and not isinstance(given, str):
-        return kind.from_private_bytes(data)  # type: ignore[no-any-return]
-    load = (
-        serialization.load_ssh_private_key
-        if b"OPENSSH PRIVATE KEY" in data[:64]
-        else serialization.load_pem_private_key
-    )
-    return _loaded(lambda: load(data, password), kind, "private")  # type: ignore[no-any-return]
+    serialization, kind = _serialization(), _ed25519().Ed25519PrivateKey
+
+    def load(data: bytes) -> Any:
+        is_ssh = b"OPENSSH PRIVATE KEY" in data[:64]
+        return (serialization.load_ssh_private_key if is_ssh else serialization.load_pem_private_key)(data, password)
+
+    return _key(given, "private", kind, kind.from_private_bytes, load)  # type: ignore[no-any-return]
 
 
 def _public_key(given: PublicKey) -> Ed25519PublicKey:
-    kind = _ed25519().Ed25519PublicKey
-    serialization = _serialization()
-    if isinstance(given, kind):
-        return given  # type: ignore[no-any-return]
-    data = _bytes(given, "a public key")
-    if len(data) == _KEY_SIZE and not isinstance(given, str):
-        return kind.from_public_bytes(data)  # type: ignore[no-any-return]
-    load = (
-        serialization.load_pem_public_key if data.lstrip().startswith(b"-----") else serialization.load_ssh_public_key
-    )
-    return _loaded(lambda: load(data), kind, "public")  # type: ignore[no-any-return]
+    serialization, kind = _serialization(), _ed25519().Ed25519PublicKey
+
+    def load(data: bytes) -> Any:
+        is_pem = data.lstrip().startswith(b"-----")
+        return (serialization.load_pem_public_key if is_pem else serialization.load_ssh_public_key)(data)
+
+    return _key(given, "public", kind, kind.from_public_bytes, load)  # type: ignore[no-any-return]
 
 
-def _bytes(given: Any, what: str) -> bytes:
-    if isinstance(given, str):
-        return given.encode("utf-8", "replace")
-    if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
-    raise InvalidArgumentError(f"{what} must be bytes, text or a key of cryptography, not {type(given).__name__}")
-
-
-def _loaded(load: Any, kind: type, what: str) -> Any:
+def _key(given: Any, what: str, kind: type, from_raw: Callable[[bytes], Any], load: Callable[[bytes], Any]) -> Any:
+    """Return a key as cryptography has it, from such a key, its raw bytes, or a file's content."""
     from cryptography.exceptions import UnsupportedAlgorithm
 
+    if isinstance(given, kind):
+        return given
+    if isinstance(given, str):
+        data = given.encode("utf-8", "replace")
+    elif isinstance(given, bytes | bytearray | memoryview):
+        data = bytes(given)
+        if len(data) == _KEY_SIZE:
+            return from_raw(data)
+    else:
+        raise InvalidArgumentError(
+            f"a {what} key must be bytes, text or a key of cryptography, not {type(given).__name__}"
+        )
     hint = "Signer.generate() makes one; so does openssl genpkey -algorithm ed25519"
     try:
-        key = load()
+        key = load(data)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         # Without the cause: its message may quote the key.
         raise InvalidArgumentError(

@@ -32,7 +32,7 @@ class PathChange:
 
     def __init__(self, commit: Commit, change: CellChange, tracer: PathTracer) -> None:
         self.commit: Final = commit
-        self._change = change
+        self._change = Change(change, tracer.nodes, tracer.decoder)
         self._tracer = tracer
 
     @property
@@ -49,24 +49,21 @@ class PathChange:
 
         An object is shown as ``ObjectInfo``: nothing is unpickled.
         """
-        return Change(self._change, self._tracer.nodes, self._tracer.decoder).old
+        return self._change.old
 
     @property
     def new(self) -> Any:
         """The value after, likewise."""
-        return Change(self._change, self._tracer.nodes, self._tracer.decoder).new
+        return self._change.new
 
     @property
     def changes(self) -> list[Change]:
         """The changes at the path and below it. Cost: what differs."""
-        change = self._change
-        if change.old is None or change.new is None:
-            return [Change(change, self._tracer.nodes, self._tracer.decoder)]
-        tracer = self._tracer
-        return [
-            Change(each, tracer.nodes, tracer.decoder)
-            for each in diff_values(tracer.composer, change.old, change.new, change.path)
-        ]
+        cells, tracer = self._change.cells, self._tracer
+        if cells.old is None or cells.new is None:
+            return [self._change]
+        found = diff_values(tracer.composer, cells.old, cells.new, cells.path)
+        return [Change(each, tracer.nodes, tracer.decoder) for each in found]
 
     def __repr__(self) -> str:
         return f"<PathChange {self.commit.short} {self.kind} {self.path}>"

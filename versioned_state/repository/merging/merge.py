@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import (
@@ -123,21 +124,16 @@ class _Unreadable:
     error: StateError
 
 
-class _Values:
-    """The values of a conflict that came from another process."""
-
-    def __init__(self, values: dict[bytes, Any]) -> None:
-        self._values = values
-
-    def decode(self, cell: bytes) -> Any:
-        value = self._values[cell]
-        if isinstance(value, _Unreadable):
-            raise value.error
-        return value
+def _of_other_process(values: Mapping[bytes, Any], cell: bytes) -> Any:
+    """Return a value of a conflict that came from another process."""
+    value = values[cell]
+    if isinstance(value, _Unreadable):
+        raise value.error
+    return value
 
 
 def _restore_conflict(path: StatePath, sides: Sides, values: dict[bytes, Any], both_appended: bool) -> Conflict:  # noqa: FBT001
-    return Conflict(path, sides, _Values(values).decode, both_appended=both_appended)
+    return Conflict(path, sides, partial(_of_other_process, values), both_appended=both_appended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,19 +161,6 @@ class Values:
         shown = self.budget.cut(whole, most)
         return shown, len(whole) - len(shown)
 
-    def bytes_head(self, cell: bytes, most: int) -> bytes | None:
-        """Return the first bytes of a value of bytes, or None for any other value."""
-        plain = unpacked(self.nodes, cell)
-        code = code_of(plain)
-        if code in (Code.BYTES_BLOB, Code.BYTEARRAY_BLOB):
-            head = b""
-            for chunk in iter_blob(self.nodes, _tree(plain)):
-                head += chunk
-                if len(head) >= most:
-                    break
-            return head[:most]
-        return bytes(self.decoder.decode(plain)[:most]) if code in (Code.BYTES, Code.BYTEARRAY) else None
-
 
 def _tree(cell: bytes) -> Tree:
     tree = tree_of(cell)

@@ -349,18 +349,14 @@ def _write_time(value: Any) -> str:
     return f"{text}[{value.tzinfo.key}]" if type(value.tzinfo) is ZoneInfo else text
 
 
-def _read_datetime(text: str) -> datetime:
-    zoned = _ZONED.fullmatch(text)
-    if zoned is None:
-        return datetime.fromisoformat(text)
-    return datetime.fromisoformat(zoned[1]).replace(tzinfo=_read_zone(zoned[2]))
+def _read_time(cls: Any) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        zoned = _ZONED.fullmatch(text)
+        if zoned is None:
+            return cls.fromisoformat(text)
+        return cls.fromisoformat(zoned[1]).replace(tzinfo=_read_zone(zoned[2]))
 
-
-def _read_time(text: str) -> time:
-    zoned = _ZONED.fullmatch(text)
-    return (
-        time.fromisoformat(text) if zoned is None else time.fromisoformat(zoned[1]).replace(tzinfo=_read_zone(zoned[2]))
-    )
+    return read
 
 
 def _read_zone(key: str) -> ZoneInfo:
@@ -424,8 +420,8 @@ _TEXTS: Final[dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
     ),
     range: (lambda value: short_repr(value, WIDTH), _read_range),
     date: (date.isoformat, date.fromisoformat),
-    datetime: (_write_time, _read_datetime),
-    time: (_write_time, _read_time),
+    datetime: (_write_time, _read_time(datetime)),
+    time: (_write_time, _read_time(time)),
     timedelta: (str, _read_timedelta),
     timezone: (str, _read_timezone),
     ZoneInfo: (str, _read_zone),
