@@ -50,17 +50,8 @@ class AddressSet:
                 self._spill()
         return known
 
-    def load(self, address: bytes, roles: int) -> None:
-        """Add an address with the roles from ``items``."""
-        known = self._here.get(address)
-        if known is None:
-            self._count += not (self._file is not None and self._stored(address))
-        self._here[address] = roles | (known or 0)
-        if len(self._here) > self._in_memory:
-            self._spill()
-
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """Yield all addresses with their roles, for ``load``.
+        """Yield all addresses with their values.
 
         An address may occur twice. Nothing may be added meanwhile.
         """

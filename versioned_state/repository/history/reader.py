@@ -31,7 +31,7 @@ class CommitReader:
     def __init__(self, objects: ObjectStore, cache: CommitCache | None = None) -> None:
         self.shallow: Shallow = Shallow({})
         self._objects = objects
-        self._cache = CommitCache() if cache is None else cache
+        self.cache = CommitCache() if cache is None else cache
 
     def read(self, address: Address) -> Commit:
         """Return the commit at an address, with the parents that history still has.
@@ -53,11 +53,11 @@ class CommitReader:
 
         Cost and errors: as ``read``.
         """
-        commit = self._cache.get(address)
+        commit = self.cache.get(address)
         if commit is None:
-            clears = self._cache.clears
+            clears = self.cache.clears
             commit = read_commit(address, self._objects.read(address))
-            self._cache.keep(commit, clears)
+            self.cache.keep(commit, clears)
         return commit
 
     def read_beside(self, address: Address, keys: Sequence[str]) -> tuple[Commit, dict[str, bytes]]:
@@ -65,7 +65,7 @@ class CommitReader:
 
         Cost: one call of the store. Raises as ``read``.
         """
-        commit, clears = self._cache.get(address), self._cache.clears
+        commit, clears = self.cache.get(address), self.cache.clears
         key = object_key(address)
         found = self._objects.kv.get_many(keys if commit is not None else [key, *keys])
         if commit is None:
@@ -74,7 +74,7 @@ class CommitReader:
                 self.refresh_shallow()
                 raise MissingObjectError(address.hex())
             commit = read_commit(address, verified(address, stored))
-            self._cache.keep(commit, clears)
+            self.cache.keep(commit, clears)
         return self.shallow.graft(commit), found
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, Commit]:
@@ -83,42 +83,26 @@ class CommitReader:
         Cost: one call of the store for all that were not read lately.
         """
         wanted = dict.fromkeys(addresses)
-        known = self._cache.get_many(wanted)
+        known = self.cache.get_many(wanted)
         found = {address: self.shallow.graft(commit) for address, commit in known.items()}
         missing = [address for address in wanted if address not in known]
-        clears = self._cache.clears
+        clears = self.cache.clears
         try:
             raws = self._objects.read_many(missing)
         except MissingObjectError:
             self.refresh_shallow()
             raise
         read = [read_commit(address, raw) for address, raw in raws.items()]
-        self._cache.keep_many(read, clears)
+        self.cache.keep_many(read, clears)
         found.update((commit.address, self.shallow.graft(commit)) for commit in read)
         return found
-
-    def known(self, addresses: Iterable[Address]) -> dict[Address, Commit]:
-        """Return those of some commits, as they were made, that were read lately. Cost: nothing."""
-        return self._cache.get_many(addresses)
-
-    def keep(self, commits: Iterable[Commit], clears: int) -> None:
-        """Let the next reads find commits, as they were made, that the caller has read.
-
-        ``clears`` was then that of this object.
-        """
-        self._cache.keep_many(commits, clears)
-
-    @property
-    def clears(self) -> int:
-        """How often the cache was emptied."""
-        return self._cache.clears
 
     def find(self, address: Address) -> Commit | None:
         """Return the commit at an address, or None if there is no object, or one of another kind.
 
         Cost: one read, or none.
         """
-        if self._cache.get(address) is not None:
+        if self.cache.get(address) is not None:
             return self.read(address)
         with suppress(MissingObjectError):
             raw = self._objects.read(address)

@@ -318,7 +318,7 @@ class Heads:
             fresh = [key for key in fresh if key not in self._given]
             self._given.update(fresh)
         commits, wanted = self._database.commits, self._filter
-        clears = commits.clears
+        clears = commits.cache.clears
         refs, raws, known = self._read(fresh, stored)
         graft = commits.shallow.graft
         read: list[Commit] = []
@@ -339,7 +339,7 @@ class Heads:
                 yield Listed(ref, graft(commit), ref.changed(commit), entry)
         finally:  # also if the caller has taken the refs that it wanted
             if len(refs) <= _FIRST_PAGE:
-                commits.keep(read, clears)
+                commits.cache.keep_many(read, clears)
 
     def _read(
         self, keys: list[str], stored: Mapping[str, bytes] | None
@@ -359,7 +359,7 @@ class Heads:
             refs = [parse_ref(kind, key[self._start :], stored[key]) for key in keys if key in stored]
             refs = [ref for ref in refs if ref.head is not None]
             wanted: dict[Address, None] = dict.fromkeys(ref.head for ref in refs if ref.head is not None)
-            known = commits.known(wanted) if len(refs) <= _FIRST_PAGE else {}
+            known = commits.cache.get_many(wanted) if len(refs) <= _FIRST_PAGE else {}
             if known:
                 wanted = {head: None for head in wanted if head not in known}
             if self._listing.logs:
