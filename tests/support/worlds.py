@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any
 
 from tests.support.exact import exact
 from tests.support.garbage import assert_whole
@@ -16,7 +16,7 @@ from tests.support.strategies import make_large
 from versioned_state import Cache, Commit, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import MissingObjectError, StateError
 from versioned_state.objects.address import Address, Role
-from versioned_state.objects.keys import RefKind, object_key
+from versioned_state.objects.keys import REF_KINDS, object_key
 from versioned_state.objects.store import Reader
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS
@@ -81,7 +81,7 @@ def check_against_marking(store: KVStore, led: dict[Address, Role], report: Purg
 
     What the branches led to is needed by others, or gone.
     """
-    needed = led_to(store, [ref for kind in _KINDS for ref in iter_refs(store, kind, deleted=True)], whole=False)
+    needed = led_to(store, [ref for kind in REF_KINDS for ref in iter_refs(store, kind, deleted=True)], whole=False)
     left = {address: role for address, role in led.items() if address not in needed and object_key(address) in store}
     assert Role.COMMIT not in left.values(), "no commit of theirs stays that nobody else leads to"
     assert report.collected is not None
@@ -92,7 +92,6 @@ def check_against_marking(store: KVStore, led: dict[Address, Role], report: Purg
     assert commits == {commit.address for commit in shared} & commits
 
 
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 NAMES = ("u/1", "u/2", "u/x/1", "u/x/2", "v/1", "v/2", "w")
 PATTERNS = (*NAMES, "u/*", "u/x/*", "v*", "?/1", "*")
 VALUES = tuple(

@@ -47,6 +47,8 @@ from versioned_state.objects.address import ADDRESS_SIZE, HEX_SIZE, Address
 
 RefKind = Literal["branch", "tag"]
 
+REF_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+
 FORMAT = "format"
 
 MERGE_POLICIES = "merge"
@@ -93,8 +95,6 @@ PURGES = "purge/"
 
 _DIGITS = 16  # of a time in the key of an index
 
-
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, KEEPERS, MERGE_POLICIES})
 _PREFIXES: Final = (
     DUE,
@@ -118,7 +118,7 @@ _PREFIXES: Final = (
 def is_record(key: str) -> bool:
     """Return whether a mutable key is one of the library's."""
     return key in _RECORDS or key.startswith(
-        (*_PREFIXES, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)))
+        (*_PREFIXES, *(prefix(kind, "") for kind in REF_KINDS for prefix in (ref_key, birth_key)))
     )
 
 
@@ -142,7 +142,7 @@ def ref_key(kind: RefKind, name: str) -> str:
 
 def read_ref_key(key: str) -> tuple[RefKind, str]:
     """Return the kind and the name in the key of a ref's record. Raises ``ValueError`` for any other key."""
-    for kind in _KINDS:
+    for kind in REF_KINDS:
         if key.startswith(start := ref_key(kind, "")):
             return kind, key[len(start) :]
     raise ValueError(f"not the key of a ref: {key!r}")

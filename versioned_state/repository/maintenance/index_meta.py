@@ -5,14 +5,15 @@ Layer: repository.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.arguments import string
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, StoreBusyError, UnsupportedByStoreError
-from versioned_state.objects.keys import GC, META, RefKind, read_meta_key, read_ref_key, ref_key
+from versioned_state.objects.keys import GC, META, REF_KINDS, read_meta_key, read_ref_key, ref_key
 from versioned_state.repository.database import backoff
+from versioned_state.repository.refs.gc_fence import GcRecord
 from versioned_state.repository.refs.meta_index import MAX_INDEXED, MAX_KEY, entries_of, metas_of
 from versioned_state.repository.refs.ref import Ref, iter_refs, parse_ref
 from versioned_state.values.cells import has_surrogate
@@ -20,7 +21,6 @@ from versioned_state.values.cells import has_surrogate
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 _AT_ONCE: Final = 500
 """Refs of one batch, each of which is a condition."""
@@ -42,7 +42,7 @@ def index_meta(database: Database, key: str) -> None:
     if key in fence.refresh().searchable:
         return
     _begin(database, key)
-    for kind in _KINDS:
+    for kind in REF_KINDS:
         refs = iter_refs(database.store, kind)
         while some := list(islice(refs, _AT_ONCE)):
             _add(database, some, key)
@@ -51,21 +51,17 @@ def index_meta(database: Database, key: str) -> None:
 
 def _begin(database: Database, key: str) -> None:
     """Make every batch that moves a ref from now on index it by this key."""
-    for attempt in range(_ATTEMPTS):
-        record = database.fence.refresh()
+
+    def begun(record: GcRecord) -> GcRecord | None:
         if key in record.indexed:
-            return
+            return None
         if len(record.indexed) >= MAX_INDEXED:
             raise LimitExceededError(
                 f"an index of meta by {key!r:.80}", limit=MAX_INDEXED, remains="nothing was changed"
             )
-        after = record.but(indexed=(*record.indexed, key))
-        assert after.stored is not None
-        if database.store.apply({GC: record.stored}, {GC: after.stored}):
-            database.fence.learn(after.stored)
-            return
-        backoff(attempt)
-    raise StoreBusyError("others keep changing the record of gc", hint="try again")
+        return record.but(indexed=(*record.indexed, key))
+
+    _change_record(database, begun, hint="try again")
 
 
 def _add(database: Database, refs: list[Ref], key: str) -> None:
@@ -110,18 +106,29 @@ def _moved(before: list[Ref], now: list[Ref]) -> list[Ref]:
 
 def _end(database: Database, key: str) -> None:
     """Note that the index by this key has all refs."""
-    for attempt in range(_ATTEMPTS):
-        record = database.fence.refresh()
+
+    def ended(record: GcRecord) -> GcRecord | None:
         # another process has ended it; or the record was lost
         if key in record.searchable or key not in record.indexed:
+            return None
+        return record.but(searchable=(*record.searchable, key))
+
+    _change_record(database, ended, hint="call it again: it continues")
+
+
+def _change_record(database: Database, change: Callable[[GcRecord], GcRecord | None], *, hint: str) -> None:
+    """Replace the record of gc by what ``change`` makes of it, unless that is None. Others may change it meanwhile."""
+    for attempt in range(_ATTEMPTS):
+        record = database.fence.refresh()
+        after = change(record)
+        if after is None:
             return
-        after = record.but(searchable=(*record.searchable, key))
         assert after.stored is not None
         if database.store.apply({GC: record.stored}, {GC: after.stored}):
             database.fence.learn(after.stored)
             return
         backoff(attempt)
-    raise StoreBusyError("others keep changing the record of gc", hint="call it again: it continues")
+    raise StoreBusyError("others keep changing the record of gc", hint=hint)
 
 
 def drop_wrong_entries(database: Database) -> None:

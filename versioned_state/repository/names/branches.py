@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from versioned_state.arguments import count, string
 from versioned_state.errors import BranchMovedError, RefExistsError, UnmergedBranchError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import RECENT, RefKind, lock_key, read_index_key, record_key, ref_key
+from versioned_state.objects.keys import RECENT, REF_KINDS, lock_key, read_index_key, record_key, ref_key
 from versioned_state.objects.store import Staging
 from versioned_state.records import dataclass, replace
 from versioned_state.repository.history import graph
@@ -23,20 +23,19 @@ from versioned_state.repository.refs.ref import (
     NOTHING,
     BatchPart,
     Ref,
+    after_move,
     check_name,
     iter_refs,
     move_ref,
     read_refs,
     rename_ref,
     renamed,
-    without_head,
 )
 from versioned_state.repository.refs.reflog import CREATE, read_entry
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 _RENAME: Final = "rename to "
 
@@ -233,7 +232,9 @@ class Branches(Refs):
         return self._database.log_entry(left, None, action=_rename_to(target.name))
 
     def _without_head(self, ref: Ref, log: Address, entry: bytes) -> Ref:
-        return without_head(ref, log, changed=read_entry(log, entry).time, indexed=self._database.fence.enabled)
+        """Return the ref after its deletion: it has only its last log entry."""
+        time = read_entry(log, entry).time
+        return after_move(ref, None, log, changed=time, is_new=False, indexed=self._database.fence.enabled)
 
     def _swap(self, source: Ref, target: Ref) -> bool:
         """Move the record from one name to another, or False if either was moved meanwhile."""
@@ -401,7 +402,7 @@ def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
     sharers = find_sharers(database, ref, head)
     if sharers is None:
         return False
-    every = (each for kind in _KINDS for each in iter_refs(database.store, kind))
+    every = (each for kind in REF_KINDS for each in iter_refs(database.store, kind))
     likely = (
         each for each in chain(sharers, _recent(database), every) if (each.kind, each.name) != ("branch", ref.name)
     )

@@ -16,7 +16,7 @@ from versioned_state.errors import (
     UnknownRevisionError,
 )
 from versioned_state.objects.address import HEX_SIZE, Address
-from versioned_state.objects.keys import RECENT, RefKind, read_index_key
+from versioned_state.objects.keys import RECENT, REF_KINDS, read_index_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import At, Back, Having, Moves, Parent, Saying, parse_revision
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
     from versioned_state.repository.refs.ref import Ref
 
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _MIN_DIGITS: Final = 4
 _MOST_SHOWN: Final = 8
 _SAME_PREFIX: Final = 4096
-_PARENTS: Final = ("no parent", "only 1 parent", "only 2 parents")
 _NEAR_REFS: Final = 1000
 """The number of refs searched for names similar to an unknown one: enough to help, without scanning a large store."""
 
@@ -107,7 +105,8 @@ def _names(database: Database) -> Iterator[str]:
 
 def _back(database: Database, rev: str, commit: Commit, count: int) -> Commit:
     if count > commit.height:
-        raise UnknownRevisionError(rev, reason=f"{_count(commit.height)} before {commit.short}")
+        are = "are" if commit.height > 1 else "is"
+        raise UnknownRevisionError(rev, reason=f"there {are} {_only(commit.height, 'commit')} before {commit.short}")
     height = commit.height - count
     found = graph.descend(commit, height, database.commits.read)
     if found.height > height:
@@ -132,32 +131,16 @@ def _newest(database: Database, rev: str, start: Commit, step: Having | Saying) 
     raise UnknownRevisionError(rev, reason=f"no commit up to {start.short} has {what}{pruned}")
 
 
-def _count(commits: int) -> str:
-    return (
-        f"there are only {commits} commits"
-        if commits > 1
-        else "there is only 1 commit"
-        if commits
-        else "there is no commit"
-    )
-
-
-def _moves(moves: int) -> str:
-    """Return how far a reflog goes back, without the entries that have expired."""
-    return (
-        f"its reflog has only {moves} moves"
-        if moves > 1
-        else "its reflog has only 1 move"
-        if moves
-        else "its reflog has no move"
-    )
+def _only(number: int, what: str) -> str:
+    """Return in words how few there are: ``no move``, ``only 1 move``, ``only 2 moves``."""
+    return f"only {number} {what}{'' if number == 1 else 's'}" if number else f"no {what}"
 
 
 def _parent(database: Database, rev: str, commit: Commit, number: int) -> Commit:
     parents = database.commits.parents(commit)
     if number > len(parents):
         reason = (
-            graph.pruned_reason(commit) if commit.shallow else f"{commit.short} has {_PARENTS[min(len(parents), 2)]}"
+            graph.pruned_reason(commit) if commit.shallow else f"{commit.short} has {_only(len(parents), 'parent')}"
         )
         raise UnknownRevisionError(rev, reason=reason)
     return parents[number - 1]
@@ -176,7 +159,7 @@ def _head_of(database: Database, rev: str, branch: str | None) -> Commit:
 
 
 def _by_name(database: Database, name: str) -> Commit | None:
-    for kind in _KINDS:
+    for kind in REF_KINDS:
         _, head = database.read_head(kind, name)
         if head is not None:
             return head
@@ -199,7 +182,7 @@ def _by_prefix(database: Database, rev: str, prefix: str) -> Commit:
             return found[0]
         if found:
             raise AmbiguousRevisionError(rev, [commit.short for commit in found[:_MOST_SHOWN]])
-    gone = next((ref for kind in _KINDS if (ref := database.ref(kind, prefix)).stored is not None), None)
+    gone = next((ref for kind in REF_KINDS if (ref := database.ref(kind, prefix)).stored is not None), None)
     reason = f"the {gone.kind} {prefix!r} was deleted" if gone is not None else ""
     # The way back that the error shows is that of a name, without steps.
     deleted = gone.kind if gone is not None and rev == prefix and comes_back(database, gone) else ""
@@ -245,7 +228,10 @@ def _at_position(database: Database, rev: str, base: str, step: Moves | At, bran
         else next((each for each in reflog if each.time <= step.time), None)
     )
     if position is None:
-        reason = _moves(len(reflog) - 1) if isinstance(step, Moves) else "it did not exist then"
+        # len() is without the entries that have expired
+        reason = (
+            f"its reflog has {_only(len(reflog) - 1, 'move')}" if isinstance(step, Moves) else "it did not exist then"
+        )
         raise UnknownRevisionError(rev, reason=reason)
     if position.commit is None:
         raise UnknownRevisionError(rev, reason=f"{name!r} was deleted then")
@@ -272,7 +258,7 @@ def similar_refs(database: Database, name: str) -> list[str]:
     beginning = name[: min(len(name) * 3 // 4, _BEGINNING)]
     names = {
         ref.name: None
-        for kind in _KINDS
+        for kind in REF_KINDS
         for prefix, most in (("", _NEAR_REFS), (beginning, _SAME_BEGINNING))
         for ref in islice(iter_refs(database.store, kind, prefix), most)
     }

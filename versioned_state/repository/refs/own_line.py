@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import RefKind, shared_key
+from versioned_state.objects.keys import REF_KINDS, shared_key
 from versioned_state.records import dataclass
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 _AT_ONCE: Final = 256
-
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ def find_sharers(database: Database, ref: Ref, head: Commit) -> list[Ref] | None
     names += [] if head.tag is None else [head.tag]
     found = (
         read_refs(
-            database.store, [(kind, name) for name in dict.fromkeys(filter(may_be_name, names)) for kind in _KINDS]
+            database.store, [(kind, name) for name in dict.fromkeys(filter(may_be_name, names)) for kind in REF_KINDS]
         )
         if names
         else []

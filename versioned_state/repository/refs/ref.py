@@ -375,11 +375,6 @@ def rename_ref(
     )
 
 
-def without_head(ref: Ref, log: Address, *, changed: int, indexed: bool) -> Ref:
-    """Return the ref after its deletion at a time: it has only its last log entry."""
-    return after_move(ref, None, log, changed=changed, is_new=False, indexed=indexed)
-
-
 def _place_key(ref: Ref) -> str:
     """Return the key of a branch in the index that it is in."""
     return (recent_key if ref.head is not None else gone_key)(ref.bound, ref.name)
@@ -394,9 +389,7 @@ def keys_of(ref: Ref) -> list[str]:
 
 def renamed(source: Ref, target: Ref) -> Ref:
     """Return the record of ``source`` under the name of ``target``, which has no head."""
-    s = source
-    stored = write_ref(target.kind, target.name, s.head, s.log, bound=s.bound, moved=s.moved, ttl=s.ttl, due=s.due)
-    return replace(source, name=target.name, stored=stored)
+    return rewritten(replace(source, name=target.name), source.head, source.log)
 
 
 def rewritten(ref: Ref, head: Address | None, log: Address | None) -> Ref:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from versioned_state.errors import StateError
-from versioned_state.objects.keys import EFFECTS, RefKind
+from versioned_state.objects.keys import EFFECTS, REF_KINDS
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.ledger import read_entry
@@ -25,8 +25,6 @@ from versioned_state.repository.refs.stamps import iter_stamps
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
     from versioned_state.storage import KVStore
-
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
@@ -62,7 +60,7 @@ def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
 
 def _in_refs(database: Database, wanted: Sequence[str], heads: set[Commit]) -> Iterator[str]:
     """Yield the refs whose name or annotation contains one of the words. Adds the heads of all refs to ``heads``."""
-    for kind in _KINDS:
+    for kind in REF_KINDS:
         for ref in iter_refs(database.store, kind, deleted=True):
             if ref.head is None and _has(ref.name, wanted):
                 yield f"deleted {kind} {ref.name}"

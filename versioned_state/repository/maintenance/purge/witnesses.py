@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import CorruptObjectError, CorruptRefError, MissingObjectError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import RECENT, RefKind, commit_in, read_index_key, shared_key
+from versioned_state.objects.keys import RECENT, REF_KINDS, RefKind, commit_in, read_index_key, shared_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.refs.ref import Ref, may_be_name, read_refs
 from versioned_state.repository.refs.shared import read_shared, write_shared
@@ -29,8 +29,6 @@ _LIKELY: Final = 64
 
 _ENTRIES: Final = 8
 """Entries of a reflog that are examined: a deleted ref has its last head in the newest one."""
-
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 class Witnesses:
@@ -122,7 +120,7 @@ class Witnesses:
         stored = self._shared.get(key)
         names = [] if stored is None else read_shared(key, stored)
         names += [] if commit.tag is None else [commit.tag]
-        return self._read([(kind, name) for name in dict.fromkeys(filter(may_be_name, names)) for kind in _KINDS])
+        return self._read([(kind, name) for name in dict.fromkeys(filter(may_be_name, names)) for kind in REF_KINDS])
 
     def _recently_changed(self) -> list[Ref]:
         if self._recent is None:
