@@ -19,6 +19,7 @@ from versioned_state.objects.envelope import Segmented
 from versioned_state.objects.store import Reader
 from versioned_state.repository.history.commit import Commit, read_commit
 from versioned_state.repository.history.shallow import Shallow
+from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.refs.reflog import read_entry
 from versioned_state.values.cells import Code
 from versioned_state.values.codec.scalars import RAW_READERS
@@ -51,8 +52,22 @@ class Reference(NamedTuple):
     code: int | None = None
 
 
-_ROLES: Final = {Shape.SEQUENCE: Role.SEQUENCE, Shape.MAP: Role.MAP, Shape.BLOB: Role.BLOB}
-_SHAPES: Final = {role: shape for shape, role in _ROLES.items()} | {Role.CHUNK: Shape.BLOB}
+ROLES: Final = {Shape.SEQUENCE: Role.SEQUENCE, Shape.MAP: Role.MAP, Shape.BLOB: Role.BLOB}
+"""The role of the nodes of a tree of each shape."""
+
+OWN_ROLES: Final[dict[int, Role]] = {
+    Kind.COMMIT: Role.COMMIT,
+    Kind.LOG_ENTRY: Role.LOG_ENTRY,
+    Kind.SEQUENCE_LEAF: Role.SEQUENCE,
+    Kind.SEQUENCE_NODE: Role.SEQUENCE,  # also for a blob, which has the same references
+    Kind.MAP_LEAF: Role.MAP,
+    Kind.MAP_NODE: Role.MAP,
+    Kind.CHUNK: Role.CHUNK,
+    Kind.SEGMENT: Role.SEGMENT,
+}
+"""The role in which an object is read of which only the kind is known."""
+
+_SHAPES: Final = {role: shape for shape, role in ROLES.items()} | {Role.CHUNK: Shape.BLOB}
 _DECODING_ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError, struct.error, msgpack.UnpackException)
 
 
@@ -87,6 +102,12 @@ def references(address: Address, raw: bytes, role: Role) -> list[Reference]:
     if kind in (Kind.SEQUENCE_LEAF, Kind.MAP_LEAF):
         return [] if may_refer(raw) is None else _guarded(address, lambda: _of_cells(memoryview(raw)[1:]))
     return _of_inner(_SHAPES[role], read_node(_SHAPES[role], raw))
+
+
+def references_of_ref(ref: Ref) -> list[Reference]:
+    """Return the references of a ref: its head, and the last entry of its log."""
+    found = [] if ref.head is None else [Reference(ref.head, Role.COMMIT)]
+    return found if ref.log is None else [*found, Reference(ref.log, Role.LOG_ENTRY)]
 
 
 def check_cells(address: Address, raw: bytes) -> None:
@@ -129,7 +150,7 @@ def _of_commit(commit: Commit) -> list[Reference]:
 def _of_tree(tree: Tree, code: int | None = None) -> list[Reference]:
     top = tree.top
     if isinstance(top, bytes):
-        return [Reference(Address(top), _ROLES[tree.shape], None, tree.count, code=code)]
+        return [Reference(Address(top), ROLES[tree.shape], None, tree.count, code=code)]
     if top.count != tree.count:
         raise ValueError(f"{top.count} elements where {tree.count} were counted")
     if top.level:
@@ -140,7 +161,7 @@ def _of_tree(tree: Tree, code: int | None = None) -> list[Reference]:
 
 
 def _of_inner(shape: Shape, node: Node, code: int | None = None) -> list[Reference]:
-    role = Role.CHUNK if shape is Shape.BLOB and node.level == 1 else _ROLES[shape]
+    role = Role.CHUNK if shape is Shape.BLOB and node.level == 1 else ROLES[shape]
     assert node.counts is not None
     below = node.level - 1
     keys: Sequence[bytes | None] = node.keys or [None] * len(node.items)

@@ -16,11 +16,11 @@ from versioned_state.arguments import count
 from versioned_state.errors import CorruptObjectError, LimitExceededError, MissingObjectError
 from versioned_state.objects.address import Address, Kind, Role
 from versioned_state.objects.envelope import IN_SEGMENTS, Segmented
-from versioned_state.objects.keys import OBJECTS, RefKind, address_in
+from versioned_state.objects.keys import OBJECTS, REF_KINDS, address_in
 from versioned_state.objects.store import joined, verified
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
-from versioned_state.repository.history.reach import BATCH, references, references_of_cell, segments_of
+from versioned_state.repository.history.reach import BATCH, OWN_ROLES, references, references_of_cell, segments_of
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.names.resolve import resolve
 from versioned_state.repository.refs.ref import iter_refs
@@ -39,7 +39,6 @@ _SHARED: Final = -1
 _MAX_PATHS: Final = 1 << 20
 """Paths that are measured at most. A crafted list of six nodes can count 10**11 elements."""
 
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _KIND_NAMES: Final = {
     Kind.COMMIT: "commits",
     Kind.LOG_ENTRY: "log entries",
@@ -49,16 +48,6 @@ _KIND_NAMES: Final = {
     Kind.MAP_NODE: "map nodes",
     Kind.CHUNK: "chunks",
     Kind.SEGMENT: "list segments",
-}
-_ROLES: Final = {
-    Kind.COMMIT: Role.COMMIT,
-    Kind.LOG_ENTRY: Role.LOG_ENTRY,
-    Kind.SEQUENCE_LEAF: Role.SEQUENCE,
-    Kind.SEQUENCE_NODE: Role.SEQUENCE,  # also for a blob, which has the same references
-    Kind.MAP_LEAF: Role.MAP,
-    Kind.MAP_NODE: Role.MAP,
-    Kind.CHUNK: Role.CHUNK,
-    Kind.SEGMENT: Role.SEGMENT,
 }
 
 
@@ -148,7 +137,7 @@ def stats(
     for name, number, least in (("depth", depth, 1), ("commits", commits, 0), ("top", top, 0)):
         count(name, number, least=least)
     census = _Census(database)
-    refs = [ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True)]
+    refs = [ref for kind in REF_KINDS for ref in iter_refs(database.store, kind, deleted=True)]
     starts = [[address for address in (ref.head, ref.log) if address is not None] for ref in refs]
     owners = census.owners(starts)
     own: dict[int, list[int]] = {}
@@ -269,7 +258,7 @@ def _leaves_in_segments(page: Mapping[Address, bytes], store: KVStore) -> dict[A
 
 
 def _below(address: Address, raw: bytes, kind: Kind, shallow: Shallow) -> Iterator[bytes]:
-    found = references(address, raw, _ROLES[kind])
+    found = references(address, raw, OWN_ROLES[kind])
     if kind is Kind.COMMIT and address in shallow:
         kept = set(shallow.kept_parents(address, [each.address for each in found if each.role is Role.COMMIT]))
         found = [each for each in found if each.role is not Role.COMMIT or each.address in kept]

@@ -32,6 +32,7 @@ from versioned_state.objects.keys import (
     OBJECTS,
     PURGES,
     RECORDS,
+    REF_KINDS,
     REFS,
     SHALLOW,
     STAMPS,
@@ -47,7 +48,17 @@ from versioned_state.repository.format import FORMAT_VERSION, read_format
 from versioned_state.repository.history.address_set import FREE_BIT, AddressSet
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, read_commit
 from versioned_state.repository.history.graph import jump_height
-from versioned_state.repository.history.reach import BATCH, Reference, check_cells, check_order, followed, segments_of
+from versioned_state.repository.history.reach import (
+    BATCH,
+    OWN_ROLES,
+    ROLES,
+    Reference,
+    check_cells,
+    check_order,
+    followed,
+    references_of_ref,
+    segments_of,
+)
 from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.ledger import check_entry
@@ -72,19 +83,7 @@ _TRAITS: Final = FREE_BIT
 _REFUSED: Final = FREE_BIT + len(Trait)
 """Where the traits of a node, and those refused where it is named, lie in its value in the set of addresses."""
 
-_ROLES: Final = {Shape.SEQUENCE: Role.SEQUENCE, Shape.MAP: Role.MAP, Shape.BLOB: Role.BLOB}
 _ATTEMPTS: Final = 3
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
-_OWN_ROLE: Final[dict[int, Role]] = {
-    Kind.COMMIT: Role.COMMIT,
-    Kind.LOG_ENTRY: Role.LOG_ENTRY,
-    Kind.SEQUENCE_LEAF: Role.SEQUENCE,
-    Kind.SEQUENCE_NODE: Role.SEQUENCE,
-    Kind.MAP_LEAF: Role.MAP,
-    Kind.MAP_NODE: Role.MAP,
-    Kind.CHUNK: Role.CHUNK,
-    Kind.SEGMENT: Role.SEGMENT,
-}
 
 
 def check(
@@ -209,7 +208,7 @@ class _Check:
 
     def _check_refs(self) -> Iterator[_Step]:
         yield _Step(Reference(ROOT_ADDRESS, Role.COMMIT), "every store", "")
-        for kind in _KINDS:
+        for kind in REF_KINDS:
             start = ref_key(kind, "")
             lost = set(self._check_births(kind))
             for key in self._keys(start):
@@ -263,12 +262,9 @@ class _Check:
         except DAMAGE as error:
             self._find("corrupt", kind, name, str(error))
             return
-        if ref.head is None:
-            self.deleted += 1
-        else:
-            yield _Step(Reference(ref.head, Role.COMMIT), f"{kind} {name}", "")
-        if ref.log is not None:
-            yield _Step(Reference(ref.log, Role.LOG_ENTRY), f"{kind} {name}", "")
+        self.deleted += ref.head is None
+        for reference in references_of_ref(ref):
+            yield _Step(reference, f"{kind} {name}", "")
 
     def _check_indexes(self, ref: Ref) -> None:
         keys = keys_of(ref)[2:]
@@ -443,7 +439,7 @@ class _Check:
             before = self._seen.note(below.address, refused << _REFUSED)
             if conflict := refused & (before >> _TRAITS) & ~(before >> _REFUSED):
                 self._find_form(
-                    below, Reference(below.address, _ROLES[below.place.form.shape]), reasons(conflict), id, commit
+                    below, Reference(below.address, ROLES[below.place.form.shape]), reasons(conflict), id, commit
                 )
         return {below.address: below for below in reversed(examined.below)}
 
@@ -590,7 +586,7 @@ def _reason(error: StateError) -> str:
 def _decodes(raw: bytes) -> bool:
     """Return whether an object decodes as its own kind."""
     address = Address(b"")
-    role = _OWN_ROLE.get(raw[0]) if raw else None
+    role = OWN_ROLES.get(raw[0]) if raw else None
     if role is None:
         return False
     try:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address, Role
-from versioned_state.objects.keys import RefKind
+from versioned_state.objects.keys import REF_KINDS
 from versioned_state.objects.store import read_objects
 from versioned_state.repository.history import reach as reach_module
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import EVERYONE, KeeperSet
-from versioned_state.repository.history.reach import UNREAD, Reference, followed, segments_of
+from versioned_state.repository.history.reach import UNREAD, Reference, followed, references_of_ref, segments_of
 from versioned_state.repository.maintenance.gc.marks import Pending
 from versioned_state.repository.refs.ref import Ref, iter_refs
 from versioned_state.storage.wrappers.cache import uncached
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of objects done, and their total if it is known."""
-
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 class Marking:
@@ -102,7 +100,7 @@ class Marking:
 
     def _roots(self) -> Iterator[tuple[Reference, int]]:
         yield Reference(ROOT_ADDRESS, Role.COMMIT), EVERYONE
-        for kind in _KINDS:
+        for kind in REF_KINDS:
             gone: list[Ref] = []
             for ref in iter_refs(self._database.store, kind, deleted=True):
                 self.refs += 1
@@ -116,10 +114,7 @@ class Marking:
 
     def _starts(self, ref: Ref) -> Iterator[tuple[Reference, int]]:
         keeper = self.seen.keepers.number(f"{ref.kind}/{ref.name}")
-        if ref.head is not None:
-            yield Reference(ref.head, Role.COMMIT), keeper
-        if ref.log is not None:
-            yield Reference(ref.log, Role.LOG_ENTRY), keeper
+        return ((each, keeper) for each in references_of_ref(ref))
 
     def _has_expired(self, ref: Ref) -> bool:
         """Return whether the reflog of a deleted ref has expired, and its record can go."""

@@ -12,7 +12,7 @@ writers, as it does for gc. ``docs/design/026-reclaiming-one-branch.md`` has the
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -35,7 +35,7 @@ from versioned_state.objects.keys import (
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import groups_of
-from versioned_state.repository.history.reach import BATCH, UNREAD, Reference, followed, segments_of
+from versioned_state.repository.history.reach import BATCH, UNREAD, Reference, followed, references_of_ref, segments_of
 from versioned_state.repository.maintenance.gc.collector import Collector, GcReport
 from versioned_state.repository.maintenance.gc.keeper_table import KeeperTable, read_table
 from versioned_state.repository.maintenance.purge.journal import Findings, Journal
@@ -159,7 +159,7 @@ class _Plan:
         ``_find_witnesses`` looks.
         """
         seen: set[tuple[Address, Role]] = set()
-        pending = [start for ref in self.refs for start in _starts(ref)]
+        pending = [start for ref in self.refs for start in references_of_ref(ref)]
         while pending:
             batch = _unseen(pending, seen)
             mine = self._are_theirs(batch)
@@ -222,7 +222,7 @@ class _Plan:
         refs = self._moved()
         shallow = self._database.commits.refresh_shallow()
         seen: set[tuple[Address, Role]] = set()
-        pending = [start for ref in refs for start in _starts(ref)]
+        pending = [start for ref in refs for start in references_of_ref(ref)]
         while pending and self.objects:
             reached = self._are_theirs(_unseen(pending, seen))
             for each in reached:
@@ -394,10 +394,3 @@ def _unseen(pending: list[Reference], seen: set[tuple[Address, Role]]) -> list[R
     del pending[-BATCH:]
     seen.update((each.address, each.role) for each in batch)
     return batch
-
-
-def _starts(ref: Ref) -> Iterator[Reference]:
-    if ref.head is not None:
-        yield Reference(ref.head, Role.COMMIT)
-    if ref.log is not None:
-        yield Reference(ref.log, Role.LOG_ENTRY)
