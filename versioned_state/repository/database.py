@@ -8,7 +8,7 @@ Layer: repository.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -51,7 +51,6 @@ from versioned_state.repository.refs.ref import (
     after_move,
     batch_of,
     move_ref,
-    read_ref,
     read_refs,
 )
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
@@ -195,14 +194,7 @@ class Database:
             raise InvalidArgumentError(
                 f"a ref must be a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}"
             )
-        # before the ref is read: all objects that the ref leads to existed after these sweeps
-        sweeps = self.fence.sweeps
-        if sweeps > self._caches.since:
-            self._caches.advance(sweeps)
-        ref = read_ref(self.store, kind, name)
-        if ref.head is not None:
-            self.fence.saw(ref.head, sweeps)
-        return replace(ref, sweeps=sweeps) if sweeps else ref
+        return self._refs([(kind, name)])[0]
 
     def refs(self, kind: RefKind, names: Iterable[str]) -> list[Ref]:
         """Return what ``ref`` does, for many refs. Cost: one call of the store."""
@@ -213,6 +205,7 @@ class Database:
         return self._refs([("branch", name), ("tag", name)])
 
     def _refs(self, wanted: list[tuple[RefKind, str]]) -> list[Ref]:
+        # before the refs are read: all objects that a ref leads to existed after these sweeps
         sweeps = self.fence.sweeps
         if sweeps > self._caches.since:
             self._caches.advance(sweeps)
@@ -263,6 +256,17 @@ class Database:
     def read_log(self, address: Address) -> LogEntry:
         """Return the log entry at an address. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
         return read_entry(address, self.objects.read(address))
+
+    def iter_log(self, ref: Ref) -> Iterator[LogEntry]:
+        """Yield the log entries of a ref, newest first, up to the first one that has expired and was collected."""
+        log = ref.log
+        while log is not None:
+            try:
+                entry = self.read_log(log)
+            except MissingObjectError:
+                return
+            yield entry
+            log = entry.previous
 
     def planned(self, branch: str, find: Callable[[], list[str]]) -> list[str]:
         """Return the branches that a call of many steps works on.

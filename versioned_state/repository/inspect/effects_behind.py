@@ -10,8 +10,6 @@ Layer: repository.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from versioned_state.errors import MissingObjectError
 from versioned_state.objects.address import Address
 from versioned_state.repository.database import Database
@@ -28,7 +26,7 @@ def effects_behind(database: Database, ref: Ref, head: Commit) -> list[Entry]:
     They have happened, or may have, and the history of the head has no trace of them. Cost: 0 for a branch that only
     commits have moved. Otherwise it reads the reflog and the ledger.
     """
-    moves = list(_moves(database, ref))[::-1]
+    moves = list(database.iter_log(ref))[::-1]
     if not moves:
         return []
     found = [
@@ -52,18 +50,6 @@ def effects_after(database: Database, ref: Ref, head: Commit, point: Commit) -> 
         if entry.facts.branch == ref.name and height is not None and point.height <= height:
             found[entry.key] = entry
     return sorted(found.values(), key=lambda entry: (entry.since, entry.key or ""))
-
-
-def _moves(database: Database, ref: Ref) -> Iterator[LogEntry]:
-    """Iterate over the moves of a branch that are not commits, newest first."""
-    log = ref.log
-    while log is not None:
-        try:
-            entry = database.read_log(log)
-        except MissingObjectError:  # expired
-            return
-        yield entry
-        log = entry.previous
 
 
 def _is_behind(database: Database, entry: Entry, ref: Ref, head: Commit, moves: list[LogEntry]) -> bool:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from versioned_state.arguments import age, count
 from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import RefKind, ref_key
+from versioned_state.objects.keys import REF_KINDS, ref_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit
@@ -33,7 +33,7 @@ from versioned_state.repository.maintenance.gc.collector import GcReport, collec
 from versioned_state.repository.names.resolve import resolve
 from versioned_state.repository.refs.own_line import find_own_line
 from versioned_state.repository.refs.ref import Ref, iter_refs, match_refs
-from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE, read_entry
+from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -42,8 +42,6 @@ _ATTEMPTS: Final = 100
 """The most plans that another ``prune`` may overtake before this one gives up."""
 
 _READ_AT_ONCE: Final = 256
-
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +203,7 @@ def _roots(database: Database, retention: Retention) -> _Roots:
     pruned: dict[str, Commit] = {}
     tags: list[Commit] = []
     whole: list[Commit] = []
-    refs = (ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True))
+    refs = (ref for kind in REF_KINDS for ref in iter_refs(database.store, kind, deleted=True))
     while some := list(islice(refs, _READ_AT_ONCE)):
         heads = database.commits.read_many(ref.head for ref in some if ref.head is not None)
         for ref in some:
@@ -347,16 +345,10 @@ def _down_to(floor: Commit, head: Commit, database: Database) -> dict[Address, C
 
 def logged_commits(database: Database, ref: Ref, *, since: int | None = None) -> Iterator[Commit]:
     """Yield the commits that the entries of a reflog name, newest first, down to a time in microseconds."""
-    log = ref.log
-    while log is not None:
-        try:
-            entry = read_entry(log, database.objects.read(log))
-        except MissingObjectError:  # the entry had expired, and was collected
-            return
+    for entry in database.iter_log(ref):
         if since is not None and entry.time < since:
             return
         for address in (entry.new, entry.old):
             if address is not None:
                 with suppress(MissingObjectError):
                     yield database.commits.read(address)
-        log = entry.previous

@@ -336,7 +336,7 @@ class _Purge:
                     rewriting.check_swept()
                     raise
                 passes.add(rewriting)
-                found = self.journal.findings = self.journal.findings.joined(passes.findings())
+                found = self.journal.findings = self.journal.findings.joined(passes.findings)
                 if self._dry:
                     return
                 if rewriting.moves or rewriting.erased:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import KEEPERS, RefKind, lock_key, note_key, ref_key
+from versioned_state.objects.keys import KEEPERS, REF_KINDS, RefKind, lock_key, note_key, ref_key
 from versioned_state.objects.record import replace_record
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
@@ -24,7 +24,7 @@ from versioned_state.repository.maintenance.purge.journal import Findings
 from versioned_state.repository.refs.named_records import iter_named, read_named, write_named
 from versioned_state.repository.refs.notes import iter_notes, read_note, write_note
 from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of, rewritten
-from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
+from versioned_state.repository.refs.reflog import LogEntry, write_entry
 from versioned_state.repository.refs.shared import carry_shared
 from versioned_state.repository.refs.stamps import iter_stamps
 from versioned_state.values.changes.removal import Remover, Target
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int | None], None]
 """Called with the current step, how much of it is done, and the total, or None if that is not known."""
 
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _FLUSH_AT: Final = 4 * 1024 * 1024
 _REFS_A_BATCH: Final = 500
 _ANEW: Final = "0" * 48
@@ -58,32 +57,17 @@ class Passes:
 
     def __init__(self) -> None:
         self.clean: set[str] = {ROOT_ID}
-        self.commits: dict[str, str] = {}
-        self.holding: dict[str, None] = {}
-        self.refs: dict[str, None] = {}
-        self.branches: dict[str, None] = {}
-        self.shared: list[str] = []
-        self.paths: set[str] = set()
+        self.findings: Findings = Findings()
 
     def add(self, rewriting: RewritePass) -> None:
-        self.commits.update(rewriting.renamed)
-        self.holding.update(dict.fromkeys(rewriting.holding))
-        self.refs.update(dict.fromkeys(f"{ref.kind} {ref.name}" for ref, _, _ in rewriting.moves))
-        self.branches.update(dict.fromkeys(ref.name for ref in rewriting.erased))
+        found = self.findings
+        found.commits.update(rewriting.renamed)
+        found.holding.update(dict.fromkeys(rewriting.holding))
+        found.refs.update(dict.fromkeys(f"{ref.kind} {ref.name}" for ref, _, _ in rewriting.moves))
+        found.branches.update(dict.fromkeys(ref.name for ref in rewriting.erased))
         # Once a branch is gone, no later pass finds what it shared.
-        self.shared = [rewriting.renamed.get(id, id) for id in (*self.shared, *rewriting.shared)]
-        self.paths |= rewriting.paths
-
-    def findings(self) -> Findings:
-        """Return the findings for the journal."""
-        return Findings(
-            commits=dict(self.commits),
-            holding=dict(self.holding),
-            refs=dict(self.refs),
-            branches=dict(self.branches),
-            shared=dict.fromkeys(self.shared),
-            paths=dict.fromkeys(self.paths),
-        )
+        found.shared = dict.fromkeys(rewriting.renamed.get(id, id) for id in (*found.shared, *rewriting.shared))
+        found.paths.update(dict.fromkeys(rewriting.paths))
 
 
 class RewritePass:
@@ -127,7 +111,7 @@ class RewritePass:
         """Rewrite commits and log entries, and collect the refs to move. Changes no reachable object."""
         database = self._database
         database.commits.refresh_shallow()
-        every = [ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True)]
+        every = [ref for kind in REF_KINDS for ref in iter_refs(database.store, kind, deleted=True)]
         logs = {(ref.kind, ref.name): list(_iter_log(database, ref)) for ref in every}
         self.erased = [
             ref
@@ -334,20 +318,14 @@ def _swept(_: int) -> None:
 def _iter_log(database: Database, ref: Ref) -> Iterator[LogEntry]:
     """Yield the entries of a reflog that have not expired, newest first. The commits of expired entries may be gone."""
     expired = database.fence.record.expired
-    log = ref.log
-    while log is not None:
-        try:
-            entry = read_entry(log, database.objects.read(log))
-        except MissingObjectError:
-            return
+    for number, entry in enumerate(database.iter_log(ref)):
         if entry.time < expired:
-            if log == ref.log:
+            if number == 0:
                 # gc keeps the last entry of a ref at any age, since it may hold a tag's message, but not the commits
                 # that it names.
                 yield dataclasses.replace(entry, old=None, previous=None)
             return
         yield entry
-        log = entry.previous
 
 
 def _replaced_in(value: Any, replaced: Callable[[str], str | None]) -> Any:
