@@ -24,7 +24,8 @@ def leaf(*keys: Any) -> bytes:
 
 
 def inner(kind: Kind, level: Any, counts: Any, addresses: Any, *more: Any) -> bytes:
-    return bytes((kind,)) + msgpack.packb([level, counts, addresses, *more])
+    packed: bytes = msgpack.packb([level, counts, addresses, *more])
+    return bytes((kind,)) + packed
 
 
 def of_map(*keys: Any, children: int = 2) -> bytes:
