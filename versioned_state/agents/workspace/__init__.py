@@ -21,8 +21,8 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "content": "File FileTree Files",
-            "scan": "Folder Symlink",
+            "content": "FileTree Files",
+            "entries": "File Folder Symlink",
             "workspace": "Workspace files_of",
         },
     )
