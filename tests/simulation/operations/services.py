@@ -20,7 +20,10 @@ from tests.simulation.scheduler import KilledError
 from tests.simulation.store import raw_of
 from versioned_state import Repository, Versioned
 from versioned_state.errors import MissingObjectError, SessionNotFoundError, StateError, StorageError
+from versioned_state.objects.keys import REFS, object_key, read_ref_key
 from versioned_state.off_loop import off_loop
+from versioned_state.repository.refs.ref import parse_ref
+from versioned_state.repository.refs.reflog import read_entry
 from versioned_state.server.answers import RefusalError, refusal_of
 from versioned_state.server.app import Server, _written
 from versioned_state.server.exactly_once import Request
@@ -436,12 +439,20 @@ async def _request(
 
 
 def _has_deleted(world: World, request: Request | None) -> bool:
-    """Whether a request has deleted something.
+    """Whether a request has deleted something: the log of a ref names it. A refused batch leaves its entry to nobody.
 
     A deletion that found nothing may be done by a later attempt, before its client goes on.
     """
     assert request is not None
-    return any(request.id.encode() in raw_of(stored) for stored in world.content.objects.values())
+    content = world.content
+    for key, record in content.mutable.items():
+        log = parse_ref(*read_ref_key(key), record).log if key.startswith(REFS) else None
+        while log is not None and (stored := content.objects.get(object_key(log))) is not None:
+            raw = raw_of(stored)
+            if request.id.encode() in raw:
+                return True
+            log = read_entry(log, raw).previous
+    return False
 
 
 async def _write_words(
