@@ -12,9 +12,9 @@ def parser(
     """The parser of ``python -m benchmarks NAME``.
 
     Args:
-        quick: what ``--quick`` makes small; without it there is no such option.
-        parts: the choices of ``--part``, likewise.
-        turns: the default of ``--turns``, likewise.
+        quick: what ``--quick`` makes small. An empty text leaves the option out.
+        parts: the choices of ``--part``. Without any, the option is left out.
+        turns: the default of ``--turns``. With 0, the option is left out.
     """
     found = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=description)
     if quick:

@@ -89,7 +89,7 @@ async def started(service: type[Any], url: str) -> AsyncIterator[Any]:
 
 
 def in_processes(work: Callable[..., None], count: int, *arguments: object) -> None:
-    """Run a function in so many processes at once, each with its number as the last argument."""
+    """Run a function in a number of processes at once, each with its number as the last argument."""
     context = multiprocessing.get_context("fork")
     clients = [context.Process(target=work, args=(*arguments, number)) for number in range(count)]
     for client in clients:

@@ -26,7 +26,7 @@ IS_PAGE = "/%m/"
 
 
 def grown(saver: VersionedSaver, count: int = MANY, *, first: int = 0, thread: str = "1", **metadata: Any) -> list[Any]:
-    """Put so many checkpoints with the metadata ``step``, the newest first, and return their configurations."""
+    """Put ``count`` checkpoints with the metadata ``step``, the newest first, and return their configurations."""
     newest = saver.get_tuple(config(thread))
     at = [config(thread) if newest is None else newest.config]
     for step in range(first, first + count):

@@ -151,7 +151,7 @@ def in_thread(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def check_unreachable(*calls: Callable[[], object]) -> None:
-    """Check that each call says that there is no server, and that therefore nothing can have been done."""
+    """Check that each call says that there is no server, so that nothing was done."""
     for end in [in_thread(call) for call in calls]:
         with pytest.raises(UnreachableStoreError, match="nothing was written") as caught:
             end()

@@ -25,7 +25,7 @@ class Attempt:
 
     @contextmanager
     def on(self, store: Faulty) -> Iterator[None]:
-        """Open the block of the work. An error that comes of the fault ends it; afterwards all calls work."""
+        """Open the block of the work. An error of the fault ends it, and all later calls work."""
         store.arm(self.number, fault=self.fault)
         try:
             yield

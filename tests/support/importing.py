@@ -34,7 +34,7 @@ def import_into(
 
 
 def stop_after(count: int) -> Callable[..., None]:
-    """Return a ``told`` that interrupts an import after so many steps."""
+    """Return a ``told`` that interrupts an import after a number of steps."""
 
     def told(stage: str, done: int, total: int) -> None:
         if stage == "importing" and done >= count:

@@ -25,14 +25,14 @@ def put(
 
 
 def put_step(saver: VersionedSaver, onto: Any, name: str, steps: int) -> Any:
-    """Put the next checkpoint of a writer, which has made so many, and a write for it."""
+    """Put the next checkpoint of a writer after those that it has made, and a write for it."""
     at = put(saver, onto, {"by": name, "steps": list(range(steps))}, step=steps)
     saver.put_writes(at, [("by", name)], name)
     return at
 
 
 def put_steps(saver: VersionedSaver, name: str, count: int) -> None:
-    """Put so many checkpoints of a writer, each onto the one before."""
+    """Put a number of checkpoints of a writer, each onto the one before."""
     at = config()
     for steps in range(1, count + 1):
         at = put_step(saver, at, name, steps)
