@@ -18,7 +18,7 @@ from versioned_state.objects.envelope import MAX_HEAD, MAX_OBJECT, MAX_SEGMENT, 
 from versioned_state.repository.format import FORMAT_VERSION
 from versioned_state.repository.history.commit import MAX_TEXT
 from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, Code, pack
-from versioned_state.values.series import EMPTY, GROUP, extend_series
+from versioned_state.values.series import GROUP, series_of
 from versioned_state.values.trees.blob import CHUNK_BYTES, TEXT_GREATEST, TEXT_LEAST, TEXT_SCALE
 from versioned_state.values.trees.chunker import (
     LEAF_GREATEST,
@@ -153,7 +153,8 @@ def test_stored_forms_of_an_object_that_will_always_be_read():
 
 def test_a_series_has_the_bytes_that_it_had():
     entries = {f"{number:06}": pack("x" * (number % 200)) for number in range(300)}
-    series = extend_series(new_nodes(), EMPTY, entries)
+    nodes = new_nodes()
+    series = series_of(nodes, None).extended(nodes, entries)
     assert address_of(series.cell).hex() == SERIES
 
 

@@ -35,7 +35,7 @@ from versioned_state.services.agent_state import StateService
 from versioned_state.services.session_history import SessionHistoryService
 from versioned_state.values.cells import Code
 from versioned_state.values.keys import OLDER_ROUNDS
-from versioned_state.values.series import EMPTY, extend_series, parts_of
+from versioned_state.values.series import parts_of, series_of
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import find, iter_items
 
@@ -68,7 +68,7 @@ def assert_series(store: KVStore, commit: Commit) -> int:
     parts = parts_of(cell)
     entries = {key[1:].decode(): each for part in parts for key, each in iter_items(nodes, part.tree)}
     fresh = Versioned(Memory())._worktree._nodes
-    assert extend_series(fresh, EMPTY, entries).cell == cell
+    assert series_of(fresh, None).extended(fresh, entries).cell == cell
     return nodes.get(Shape.MAP, parts.complete.tree.top).level + 1
 
 

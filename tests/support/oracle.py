@@ -59,7 +59,7 @@ from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.keys import OLDER_ROUNDS, is_internal, name_in, path_of
-from versioned_state.values.series import EMPTY, extend_series, parts_of
+from versioned_state.values.series import parts_of, series_of
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Node, NodeCache, Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_of
@@ -238,7 +238,8 @@ class Oracle:
                     for part in parts
                     for key, entry in iter_items(nodes, part.tree)
                 }
-                return extend_series(_fresh(), EMPTY, entries).cell
+                fresh = _fresh()
+                return series_of(fresh, None).extended(fresh, entries).cell
         try:
             return encoded_again(nodes, cell)
         except StateError as error:

@@ -18,7 +18,7 @@ from versioned_state import Memory, Repository, Versioned, emit, task
 from versioned_state.values.canonical import Form, Known, find_flaws
 from versioned_state.values.cells import Code
 from versioned_state.values.keys import ENGINE, OLDER_ROUNDS, user_key
-from versioned_state.values.series import EMPTY, Part, Parts, extend_series
+from versioned_state.values.series import EMPTY, Part, Parts, series_of
 from versioned_state.values.trees.blob import write_spans
 from versioned_state.values.trees.edit import Edit, build_sequence, edit_map, grow, splice
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
@@ -152,7 +152,8 @@ def test_a_tree_that_breaks_a_rule_is_found(code: Code, make: Make, reason: str,
 
 
 def series(nodes: Nodes, count: int, start: int = 0) -> Parts:
-    return extend_series(nodes, EMPTY, {f"{number:06}": cells(1)[0] for number in range(start, start + count)})
+    entries = {f"{number:06}": cells(1)[0] for number in range(start, start + count)}
+    return series_of(nodes, None).extended(nodes, entries).parts
 
 
 def part(tree: Tree) -> Part:
@@ -217,10 +218,11 @@ def test_a_series_that_breaks_a_rule_is_found(make: Callable[[Nodes], Parts], re
 
 
 def test_a_series_of_each_length_keeps_the_rules():
-    nodes, parts, known = new_nodes(), EMPTY, Known()
+    nodes, known = new_nodes(), Known()
+    log = series_of(nodes, None)
     for number in range(1500):
-        parts = extend_series(nodes, parts, {f"{number:06}": cells(1, 20 + number * 7919 % 400)[0]})
-        root = root_of(nodes, {ENGINE + b"events": parts.cell})
+        log = log.extended(nodes, {f"{number:06}": cells(1, 20 + number * 7919 % 400)[0]})
+        root = root_of(nodes, {ENGINE + b"events": log.cell})
         assert list(find_flaws(nodes, root, known=known)) == [], number
 
 

@@ -6,7 +6,7 @@
 | ``edit.edit_map``, ``_edit_map_leaf`` | the same, from a sorted dict | ``test_edits_of_maps`` |
 | ``edit.splice_cells``: equal cells at the ends are left out | the list with a slice assigned | ``test_splices_of_cells`` |
 | ``chunker``: ``feed`` in parts, ``resume`` after a node | the rule, item by item | ``test_chunkers`` |
-| ``append_leaves``, ``extended_leaf``, ``_append`` of a series | the three parts, from all entries | ``test_series`` |
+| ``append_leaves``, ``extended_leaf``, ``GrowingSeries`` | the three parts, from all entries | ``test_series`` |
 | ``segments``: known cuts, one new cell | the cuts of the whole leaf | ``tests/values/test_segments.py``, ``assert_forms`` |
 | ``tree``: ``cells_at``, ``iter_cells``, ``iter_items_back``, ``find``, ``locate`` | a Python list and ``bisect`` | ``test_reads`` |
 | ``blob.write_blob``: only the chunks that differ | all chunks, item by item | ``test_blobs`` |
@@ -42,7 +42,7 @@ from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.inline import InlineEncoder, plain_cell
 from versioned_state.values.encode.walks import exceeds, is_surely_large
-from versioned_state.values.series import EMPTY, Parts, extend_series, parts_of
+from versioned_state.values.series import GrowingSeries, parts_of, series_of
 from versioned_state.values.trees import blob, chunker, edit
 from versioned_state.values.trees.edit import Edit, build, build_sequence, edit_map, splice, splice_cells
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node, write_node
@@ -268,7 +268,7 @@ def parts_from_scratch(model: dict[str, bytes]) -> tuple[list[bytes], list[bytes
     size, grouped = 0, complete
     for index, key in enumerate(keys[complete:], complete + 1):
         size += len(key) + len(model[key[1:].decode()])
-        if size >= extend_series.__globals__["GROUP"]:
+        if size >= series_of.__globals__["GROUP"]:
             size, grouped = 0, index
     return keys[:complete], keys[complete:grouped], keys[grouped:]
 
@@ -276,21 +276,24 @@ def parts_from_scratch(model: dict[str, bytes]) -> tuple[list[bytes], list[bytes
 def test_series(long_run: bool):  # noqa: FBT001 - a fixture
     for seed in range(1000 if long_run else 3):
         rng = random.Random(seed)
-        nodes, parts = new_nodes(), EMPTY
+        nodes = new_nodes()
+        series = series_of(nodes, None)
         model: dict[str, bytes] = {}
         for step in range(120):
             late = rng.random() < 0.9
             names = [f"{step if late else rng.randrange(120):04}-{index}" for index in range(rng.choice([1, 1, 2, 6]))]
             more = {name: a_cell(rng) for name in names if name not in model}
-            parts = extend_series(nodes, parts, more)
+            series = series.extended(nodes, more)
             model |= more
-            assert_series(nodes, parts, model)
+            assert_series(nodes, series, model)
             if rng.random() < 0.3:
                 nodes = Nodes(nodes.staging, staging=nodes.staging)
-                parts = parts_of(parts.cell)
+                series = series_of(nodes, series.cell)
 
 
-def assert_series(nodes: Nodes, parts: Parts, model: dict[str, bytes]) -> None:
+def assert_series(nodes: Nodes, series: GrowingSeries, model: dict[str, bytes]) -> None:
+    parts = parts_of(series.cell)
+    assert series.parts.cell == series.cell
     for part, keys in zip(parts, parts_from_scratch(model), strict=True):
         items = list(iter_items(nodes, part.tree))
         assert items == [(key, model[key[1:].decode()]) for key in keys]

@@ -14,7 +14,7 @@ from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.values.cells import pack
 from versioned_state.values.decode.decoder import Decoder
-from versioned_state.values.series import EMPTY, GROUP, Series, extend_series, leaves_of, merge_series, parts_of
+from versioned_state.values.series import EMPTY, GROUP, Series, leaves_of, merge_series, parts_of, series_of
 from versioned_state.values.trees.chunker import MapLeafChunker
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
@@ -31,7 +31,7 @@ def entries(numbers: Iterable[int]) -> dict[str, bytes]:
 
 
 def extend(nodes: Nodes, cell: bytes | None, more: Mapping[str, bytes]) -> bytes:
-    return extend_series(nodes, parts_of(cell), more).cell
+    return series_of(nodes, cell).extended(nodes, more).cell
 
 
 def extended(nodes: Nodes, cell: bytes | None, steps: Iterable[Mapping[str, bytes]]) -> bytes | None:
@@ -81,6 +81,17 @@ def test_the_complete_part_ends_at_a_boundary_and_the_others_hold_none(nodes: No
         assert [name for name, _ in series.iter_entries()] == list(entries(range(number + 1)))
 
 
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_group_ends_with_the_byte_that_completes_it(nodes: Nodes, before: int, more: int):
+    first = entries(range(before))
+    size = sum(len(f"s{name}") + len(cell) for name, cell in first.items())
+    last = {"999999": pack("x" * (GROUP - size - len("s999999") - 3 + more))}
+    whole = extend(nodes, None, {**first, **last})
+    assert parts_of(whole).newest.tree.count == (before + 1 if more < 0 else 0)
+    assert series_of(nodes, None).extended(nodes, first).extended(nodes, last).cell == whole
+
+
 @pytest.mark.parametrize("size", [10, 100, GROUP // 2, GROUP, 2000])
 def test_the_newest_entries_are_fewer_bytes_than_a_group_and_cost_no_object(nodes: Nodes, size: int):
     cell, written = None, 0
@@ -122,9 +133,9 @@ def test_it_is_read_from_both_ends_and_by_name(nodes: Nodes):
 
 @pytest.mark.parametrize("size", [100, 400, 480, 520, 2000])
 def test_the_root_of_a_small_state_is_inlined_whatever_the_engine_has_beside_it(nodes: Nodes, size: int):
-    series = EMPTY
+    series = series_of(nodes, None)
     for number in range(60):
-        series = extend_series(nodes, series, {f"{number:06}": pack("x" * 90)})
+        series = series.extended(nodes, {f"{number:06}": pack("x" * 90)})
         user = {b"kfirst": pack("a" * (size // 2)), b"ksecond": pack("b" * (size // 2))}
         root = edit_map(nodes, edit_map(nodes, empty(Shape.MAP), user), {b"eevents": series.cell})
         assert isinstance(root.top, Node) == (size < 500)

@@ -27,8 +27,15 @@ from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.trees.chunker import MapLeafChunker
 from versioned_state.values.trees.edit import Edit, append_leaves, edit_map, splice
-from versioned_state.values.trees.nodes import Node, Nodes, Shape, extended_leaf
-from versioned_state.values.trees.references import tree_cell, tree_of
+from versioned_state.values.trees.nodes import (
+    Node,
+    Nodes,
+    Shape,
+    extended_leaf,
+    map_leaf,
+    written_entries,
+)
+from versioned_state.values.trees.references import inlined_cell, tree_cell, tree_of
 from versioned_state.values.trees.tree import Tree, empty, find, iter_items, iter_items_back, locate, rank, top_of
 
 GROUP: Final = 1024
@@ -90,57 +97,111 @@ def parts_of(cell: bytes | None) -> Parts:
     raise CorruptObjectError("(a series)", "it is not three dicts in trees of their own")
 
 
-def extend_series(nodes: Nodes, parts: Parts, entries: Mapping[str, bytes]) -> Parts:
-    """Add entries to a series.
+class GrowingSeries:
+    """A series as its writer keeps it between two commits. Never changes: ``extended`` returns another one.
 
-    Cost: their bytes, and sometimes a leaf or a path, if they come last, or else the paths to them.
+    The newest group is not a node here. Most new entries complete neither a group nor a leaf: then the bytes of that
+    group grow, and nothing else is made.
+
+    Args:
+        complete, last: these parts.
+        group: the cells of the newest entries by key, in order.
+        last_key: the key of the last entry of all, or None if there is none, or it is not known.
+        like: a series with the same two parts, and the bytes of ``group`` in a leaf, if they are known.
+
+    Attributes:
+        cell: the cell of the series.
     """
-    names = sorted(entries)  # their keys, which are in UTF-8, have the same order
-    if not names:
-        return parts
-    keys, items = [order_key(name, b"") for name in names], [entries[name] for name in names]
-    if _come_last(nodes, parts, keys[0]):
-        return _append(nodes, parts, keys, items)
-    return _split(nodes, edit_map(nodes, _whole(nodes, parts), dict(zip(keys, items, strict=True))))
+
+    __slots__ = ("_before", "_complete", "_group", "_last", "_last_key", "_raw", "cell")
+
+    def __init__(
+        self,
+        complete: Part,
+        last: Part,
+        group: dict[bytes, bytes],
+        last_key: bytes | None,
+        like: tuple[GrowingSeries, bytes] | None = None,
+    ) -> None:
+        self._complete = complete
+        self._last = last
+        self._group = group
+        self._last_key = last_key
+        if like is None:
+            self._before = _HEADER + complete.cell + last.cell
+            self._raw = written_entries(group, group.values())
+        else:
+            self._before, self._raw = like[0]._before, like[1]
+        count = len(group)
+        self.cell = self._before + inlined_cell(Code.DICT_TREE, count, map_leaf(count, self._raw))
+
+    @property
+    def parts(self) -> Parts:
+        """The three parts of the series."""
+        newest = Tree(Shape.MAP, len(self._group), Node(0, [*self._group.values()], None, [*self._group]))
+        return Parts(self._complete, self._last, _part(newest))
+
+    def extended(self, nodes: Nodes, entries: Mapping[str, bytes]) -> GrowingSeries:
+        """Return the series with more entries.
+
+        Cost: their bytes, and sometimes a leaf or a path, if they come last, or else the paths to them.
+        """
+        if not entries:
+            return self
+        # The keys of sorted names, which are in UTF-8, are sorted too.
+        added = {order_key(name, b""): entries[name] for name in sorted(entries)}
+        keys, items = [*added], [*added.values()]
+        last_key = self._last_key
+        if not (self._come_last(nodes, keys[0]) if last_key is None else last_key < keys[0]):
+            return _split(nodes, edit_map(nodes, _whole(nodes, self.parts), added))
+        return self._appended(nodes, keys, items)
+
+    def _appended(self, nodes: Nodes, keys: list[bytes], items: list[bytes]) -> GrowingSeries:
+        """Return the series with entries that come after all others."""
+        chunker = MapLeafChunker()
+        chunker.pending = self._last.tree.count + len(self._group)
+        sizes = chunker.feed(items, keys)  # of the leaves that the new entries complete
+        group = self._group | dict(zip(keys, items, strict=True))
+        if sizes or sum(map(len, group)) + sum(map(len, group.values())) >= GROUP:
+            return self._regrouped(nodes, sizes, [*group], [*group.values()])
+        raw = self._raw + written_entries(keys, items)
+        return GrowingSeries(self._complete, self._last, group, keys[-1], (self, raw))
+
+    def _come_last(self, nodes: Nodes, key: bytes) -> bool:
+        """Return whether a key comes after all entries, as new keys of a series in order of time do."""
+        if self._last.tree.count:
+            keys = _leaf_of(nodes, self._last).keys
+            return not keys or keys[-1] < key
+        tree = self._complete.tree
+        return not tree.count or locate(nodes, tree, key) == (tree.count, None)
+
+    def _regrouped(self, nodes: Nodes, sizes: list[int], keys: list[bytes], items: list[bytes]) -> GrowingSeries:
+        """Return the series with other entries after its first two parts: these complete leaves, or at least a group.
+
+        Args:
+            sizes: the sizes of the leaves that they complete. The first leaf begins with the last part.
+        """
+        complete, last, last_key = self._complete, self._last, keys[-1]
+        if sizes:
+            first = sizes[0] - last.tree.count
+            begun = extended_leaf(_leaf_of(nodes, last), keys[:first], items[:first])
+            leaves, done = leaves_of(keys[first:], items[first:], sizes[1:])
+            keys, items = keys[first + done :], items[first + done :]
+            complete, last = _stored(nodes, append_leaves(nodes, complete.tree, [begun, *leaves])), _NONE
+        grouped = size_of_groups(keys, items)
+        if grouped:
+            leaf = extended_leaf(_leaf_of(nodes, last), keys[:grouped], items[:grouped])
+            last = _stored(nodes, Tree(Shape.MAP, leaf.count, leaf))
+            keys, items = keys[grouped:], items[grouped:]
+        return GrowingSeries(complete, last, dict(zip(keys, items, strict=True)), last_key)
 
 
-def _come_last(nodes: Nodes, parts: Parts, key: bytes) -> bool:
-    """Return whether a key comes after all entries, as new keys of a series in order of time do."""
-    newest = parts.newest.tree.top
-    if type(newest) is Node and newest.keys:
-        return newest.keys[-1] < key
-    if parts.last.tree.count:
-        keys = _leaf_of(nodes, parts.last).keys
-        return not keys or keys[-1] < key
-    tree = parts.complete.tree
-    return not tree.count or locate(nodes, tree, key) == (tree.count, None)
-
-
-def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -> Parts:
-    """Add entries that come after all others."""
-    complete, last, newest = parts
-    chunker = MapLeafChunker()
-    chunker.pending = last.tree.count + newest.tree.count
-    sizes = chunker.feed(items, keys)  # of the leaves that the new entries complete
-    leaf = extended_leaf(_leaf_of(nodes, newest), keys, items)
-    keys, items = leaf.keys or [], leaf.items
-    # The raw bytes have a kind, a header, and another header of two bytes or more for each key.
-    if not sizes and (
-        len(leaf.raw or b"") - 2 - 2 * leaf.count < GROUP or sum(map(len, keys)) + sum(map(len, items)) < GROUP
-    ):
-        return Parts(complete, last, _part(Tree(Shape.MAP, leaf.count, leaf)))
-    if sizes:
-        first = sizes[0] - last.tree.count
-        begun = extended_leaf(_leaf_of(nodes, last), keys[:first], items[:first])
-        leaves, done = leaves_of(keys[first:], items[first:], sizes[1:])
-        keys, items = keys[first + done :], items[first + done :]
-        complete, last = _stored(nodes, append_leaves(nodes, complete.tree, [begun, *leaves])), _NONE
-    grouped = size_of_groups(keys, items)
-    if grouped:
-        leaf = extended_leaf(_leaf_of(nodes, last), keys[:grouped], items[:grouped])
-        last = _stored(nodes, Tree(Shape.MAP, leaf.count, leaf))
-        keys, items = keys[grouped:], items[grouped:]
-    return Parts(complete, last, _part(Tree(Shape.MAP, len(keys), Node(0, items, None, keys))) if keys else _NONE)
+def series_of(nodes: Nodes, cell: bytes | None) -> GrowingSeries:
+    """Return a series by its cell, to be extended. It is empty if there is none. Raises ``CorruptObjectError``."""
+    complete, last, newest = parts_of(cell)
+    leaf = _leaf_of(nodes, newest)
+    keys = leaf.keys or []
+    return GrowingSeries(complete, last, dict(zip(keys, leaf.items, strict=True)), keys[-1] if keys else None)
 
 
 def _leaf_of(nodes: Nodes, part: Part) -> Node:
@@ -193,17 +254,17 @@ def _whole(nodes: Nodes, parts: Parts) -> Tree:
     return splice(nodes, tree, [Edit(tree.count, tree.count, items, None, keys)]) if keys else tree
 
 
-def _split(nodes: Nodes, tree: Tree) -> Parts:
-    """Return the parts of a series, from all its entries as one tree. Cost: a path."""
+def _split(nodes: Nodes, tree: Tree) -> GrowingSeries:
+    """Return a series from all its entries as one tree. Cost: a path."""
     if not tree.count:
-        return EMPTY
+        return GrowingSeries(_NONE, _NONE, {}, None)
     node = nodes.get(Shape.MAP, tree.top)
     while node.level:
         node = nodes.child(Shape.MAP, node, len(node.items) - 1)
     assert node.keys is not None
     before = tree.count - len(node.items)
     complete = splice(nodes, tree, [Edit(before, tree.count, [], None, [])])
-    return _append(nodes, Parts(_stored(nodes, complete), _NONE, _NONE), node.keys, node.items)
+    return GrowingSeries(_stored(nodes, complete), _NONE, {}, None)._appended(nodes, node.keys, node.items)
 
 
 def merge_series(nodes: Nodes, base: bytes | None, ours: bytes | None, theirs: bytes | None) -> bytes | None:
@@ -219,8 +280,8 @@ def merge_series(nodes: Nodes, base: bytes | None, ours: bytes | None, theirs: b
         mine = find(nodes, own, name)
         if mine == old or (mine is not None and new is not None and new < mine):
             changes[name] = new
-    merged = _split(nodes, edit_map(nodes, own, changes))
-    return merged.cell if merged.total else None
+    merged = edit_map(nodes, own, changes)
+    return _split(nodes, merged).cell if merged.count else None
 
 
 def new_entries(nodes: Nodes, old: bytes | None, new: bytes | None) -> Iterator[tuple[str, bytes]]:

@@ -22,7 +22,7 @@ from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.tree import Tree, find
 
 if TYPE_CHECKING:
-    from versioned_state.values.series import Parts
+    from versioned_state.values.series import GrowingSeries
 
 V = TypeVar("V")
 
@@ -51,8 +51,8 @@ class Stager:
         self._nodes = encoder.nodes
         self._encoder = encoder
         self._decoder = decoder
-        # by engine key, the cell and the parts of the series that was staged last
-        self._series: dict[bytes, tuple[bytes, Parts]] = {}
+        # by engine key, the series that was staged last
+        self._series: dict[bytes, GrowingSeries] = {}
         self._extended: Tree | None = None  # the root that was staged last with entries of all of these series
 
     def stage(
@@ -150,23 +150,27 @@ class Stager:
 
     def _extend(self, pending: NewEntries) -> dict[bytes, bytes]:
         """Return the cells of the engine's series that the new entries change."""
-        from versioned_state.values.series import extend_series, parts_of
-
-        series = {}
+        changed = {}
         is_own = self._tracked.tree is self._extended
         self._extended = None  # until the new root is there, also if an interrupt comes before
         for key, entries in pending.items():
-            known = self._series.get(key)
-            old = known[0] if is_own and known is not None else self._tracked.cell(key)
-            parts = known[1] if known is not None and known[0] == old else parts_of(old)
+            series = self._series.get(key)
+            if series is None or not is_own:
+                old = self._tracked.cell(key)
+                if series is None or series.cell != old:
+                    series = self._read_series(old)
             if max(map(len, entries.values())) > ELEMENT_INLINE:
                 entries = {name: self._entry_cell(entry) for name, entry in entries.items()}  # noqa: PLW2901
-            extended = extend_series(self._nodes, parts, entries)
-            cell = extended.cell
-            if cell != old:
-                series[key] = cell
-                self._series[key] = cell, extended
-        return series
+            extended = series.extended(self._nodes, entries)
+            if extended.cell != series.cell:
+                changed[key] = extended.cell
+                self._series[key] = extended
+        return changed
+
+    def _read_series(self, cell: bytes | None) -> GrowingSeries:
+        from versioned_state.values.series import series_of  # most states have none
+
+        return series_of(self._nodes, cell)
 
     def _entry_cell(self, cell: bytes) -> bytes:
         if len(cell) <= ELEMENT_INLINE:

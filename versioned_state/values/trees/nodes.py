@@ -117,22 +117,28 @@ def _write(shape: Shape, node: Node) -> bytes:
         return (_MAP_NODE if shape is Shape.MAP else _SEQUENCE_NODE) + packed
     if shape is Shape.MAP:
         assert node.keys is not None
-        parts = [_MAP_LEAF, map_header(len(node.items))]
-        for key, cell in zip(node.keys, node.items, strict=True):
-            parts += (pack(key), cell)
-        return b"".join(parts)
+        return map_leaf(len(node.items), written_entries(node.keys, node.items))
     return _SEQUENCE_LEAF + array_header(len(node.items)) + b"".join(node.items)
+
+
+def map_leaf(count: int, entries: bytes) -> bytes:
+    """Return the raw bytes of a leaf of a map, from those of its entries."""
+    return _MAP_LEAF + map_header(count) + entries
+
+
+def written_entries(keys: Iterable[bytes], items: Iterable[bytes]) -> bytes:
+    """Return the raw bytes of some entries of a leaf of a map. Those of a leaf are those of its parts, joined."""
+    parts: list[bytes] = []
+    for key, cell in zip(keys, items, strict=True):
+        parts += (pack(key), cell)
+    return b"".join(parts)
 
 
 def extended_leaf(leaf: Node, keys: list[bytes], items: list[bytes]) -> Node:
     """Append entries to a leaf of a map. Cost: the new entries, since the bytes of the old ones are reused."""
     node = Node(0, [*leaf.items, *items], None, [*(leaf.keys or ()), *keys])
-    raw = leaf.raw or write_node(Shape.MAP, leaf)
-    start = 2 if leaf.count < 16 else 1 + len(map_header(leaf.count))
-    parts = [_MAP_LEAF, map_header(node.count), raw[start:]]
-    for key, cell in zip(keys, items, strict=True):
-        parts += (pack(key), cell)
-    node.raw = b"".join(parts)
+    raw = write_node(Shape.MAP, leaf)[2 if leaf.count < 16 else 1 + len(map_header(leaf.count)) :]
+    node.raw = map_leaf(node.count, raw + written_entries(keys, items))
     return node
 
 

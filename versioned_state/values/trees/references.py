@@ -71,6 +71,11 @@ def tree_parts(tree: Tree) -> list[bytes]:
     return [pack(tree.count), top]
 
 
+def inlined_cell(code: Code, count: int, raw: bytes) -> bytes:
+    """Return the cell of a tree that is one node, inlined, by the raw bytes of the node."""
+    return extension(code, _TWO_PARTS + pack(count) + b"\x91" + pack(raw))
+
+
 def tree_cell(code: Code, tree: Tree, *more: bytes) -> bytes:
     """Return the cell that refers to a tree."""
     count, top = tree_parts(tree)
