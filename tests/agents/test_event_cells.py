@@ -10,7 +10,8 @@ import pytest
 
 from versioned_state import Versioned, events, task
 from versioned_state.agents.events.classes import ClarifyEvent, ErrorEvent, FailEvent, SuccessEvent, TaskStartEvent
-from versioned_state.agents.events.entries import event_cell
+from versioned_state.agents.events.entries import event_cell, start_cell
+from versioned_state.values.encode.inline import plain_cell
 
 
 @dataclass
@@ -59,6 +60,19 @@ def test_their_cells_are_those_of_instances(value: Any):
         (ClarifyEvent, {"message": "which?"}),
     ):
         assert event_cell(cls, encode(fields, "fields")) == encode(cls(**fields), "an event")
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_the_quick_cell_of_a_start_is_that_of_an_instance(value: Any):
+    encode = Versioned()._worktree.encode_inline
+    plain = 0
+    for inputs in ({}, {"value": value}, {"other": 1, "value": value}):
+        for message in ("", "Plan it.", "a line " * 40, "\ud800"):
+            cell = start_cell(inputs, message, "plan")
+            instance = TaskStartEvent(inputs=inputs, message=message, task_name="plan")
+            assert cell is None or cell == encode(instance, "an event")
+            plain += cell is not None
+    assert plain == (3 if plain_cell(value) is None else 9)
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)

@@ -7,16 +7,18 @@ call worked in.
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from versioned_state.agents.events.classes import TaskStartEvent
 from versioned_state.agents.events.stamps import Stamp
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import ADDRESS_SIZE
 from versioned_state.repository.history.commit import EARLIEST
-from versioned_state.values.cells import Code, array_header, extension, pack_text
-from versioned_state.values.encode.inline import head_of
+from versioned_state.values.cells import Code, array_header, extension, map_header, pack_text
+from versioned_state.values.encode.inline import head_of, plain_cell
 from versioned_state.values.keys import ENGINE, namespace_prefix
 
 EVENTS: Final = ENGINE + b"events"
@@ -55,6 +57,25 @@ def event_cell(cls: type, fields: bytes) -> bytes:
     It equals the cell of an instance, but no instance is made.
     """
     return head_of(cls.__name__) + fields
+
+
+def start_cell(inputs: Mapping[str, Any], message: str, task_name: str) -> bytes | None:
+    """Return the cell of a ``TaskStartEvent``, or None if a part of it is not JSON.
+
+    Cost: packing the inputs, since the rest is the same for each call of a task.
+    """
+    rest, cell = _rest_of_start(message, task_name), plain_cell(inputs)
+    return None if rest is None or cell is None else _START + cell + rest
+
+
+@lru_cache(256)
+def _rest_of_start(message: str, task_name: str) -> bytes | None:
+    """Return the fields of a ``TaskStartEvent`` after its inputs."""
+    cell = plain_cell({"message": message, "task_name": task_name})
+    return None if cell is None else cell[len(map_header(2)) :]
+
+
+_START: Final = head_of(TaskStartEvent.__name__) + map_header(3) + pack_text("inputs")
 
 
 def entry_cell(event: bytes, commit: bytes, namespace: str, agent: str, space: str) -> bytes:

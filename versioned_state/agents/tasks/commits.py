@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, cast
 
 from versioned_state.agents.call import Call
 from versioned_state.agents.events.classes import SuccessEvent, TaskStartEvent
-from versioned_state.agents.events.entries import EVENTS, entry_cell, event_cell, name_of, space_of
+from versioned_state.agents.events.entries import EVENTS, entry_cell, event_cell, name_of, space_of, start_cell
 from versioned_state.agents.tasks.call_text import call_text
 from versioned_state.agents.tasks.keyed import RESULTS, KeyedCall, Recorded
 from versioned_state.agents.tasks.round import Kept, OnEvent, Outcome, Round, Way, event_of, outcome_of, shown
@@ -67,8 +67,10 @@ class Commits(Round):
         pauses: whether the caller runs between the steps of the call, as for a generator.
     """
 
-    is_repeat: bool
-    result: Any
+    _entered: OpenTransaction | None = None
+    _unstorable: StateError | None = None
+    _keyed: KeyedCall | None = None
+    _before_end: int | None = None  # how many of ``_added`` were there before that of the success
 
     def __init__(
         self,
@@ -88,11 +90,7 @@ class Commits(Round):
         self._pauses = pauses
         self._prefix = b"" if call.state is call.versioned else port.prefix(cast("Namespace", call.state))
         self._space = space_of(self._prefix) if self._prefix else ""
-        self._entered: OpenTransaction | None = None
-        self._unstorable: StateError | None = None
-        self._keyed: KeyedCall | None = None
         self._added: list[tuple[bytes, str]] = []  # the pending entries of this call and of its nested calls
-        self._before_end: int | None = None  # how many of them were there before that of the success
         self._outer = None if call.parent is None else self._find_outer()
 
     def _find_outer(self) -> Commits | None:
@@ -109,7 +107,9 @@ class Commits(Round):
     def _prepare(self) -> None:
         # Encoded before the call enters, where its caller runs: while a coroutine enters, other tasks may change its
         # arguments.
-        self._prepared = self._cell_of(TaskStartEvent, self._start_fields())
+        fields = self._start_fields()
+        event = start_cell(**fields)
+        self._prepared = self._cell_of(TaskStartEvent, fields) if event is None else (fields, event)
 
     def _enter(self) -> None:
         """Open the transaction of the call, unless an earlier call has committed under its key."""
@@ -290,7 +290,7 @@ class Commits(Round):
 
     def _options(self, outcome: Outcome | None, message: str = "") -> CommitOptions:
         call = self.call
-        seconds = round(time.perf_counter() - self._started, 6)
+        seconds = int((time.perf_counter() - self._started) * 1e6) / 1e6  # round() takes as long as packing the meta
         meta: dict[str, Any] = {"task": call.name, "agent": call.agent, "call": call.id, "seconds": seconds}
         if outcome is not None:
             meta["outcome"] = outcome

@@ -98,22 +98,23 @@ class Round(Block):
             already.
     """
 
+    result: Any = None
+    is_repeat: bool = False
+    listeners: tuple[OnEvent, ...] = ()
+    _token: Token[Call | None] | None = None
+    _start: Kept | None = None
+
     def __init__(self, call: Call, on_event: OnEvent | None, *, is_kept: bool, closes: Versioned | None = None) -> None:
         super().__init__()
         self.call = call
-        self.result: Any = None
-        self.is_repeat = False
         self.is_kept = is_kept
         self._closes = closes
         self._started = time.perf_counter()
-        self.listeners: tuple[OnEvent, ...] = ()
         if call.parent is not None and isinstance(call.parent.steps, Round):
             self.listeners = call.parent.steps.listeners
         if on_event is not None:
             self.listeners = (on_event, *self.listeners)
         call.steps = self
-        self._token: Token[Call | None] | None = None
-        self._start: Kept | None = None
 
     # The order of the steps: here without waiting, and below for a coroutine
 

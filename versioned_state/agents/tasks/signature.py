@@ -119,6 +119,8 @@ class TaskSignature:
             at = self._state_at
             if at is None or at > len(args):
                 return self._function(*args, **kwargs, state=state)
+            if not at:
+                return self._function(state, *args, **kwargs)
             return self._function(*args[:at], state, *args[at:], **kwargs)
         own = self._own.bind(*args, **kwargs).arguments
         full = inspect.BoundArguments(self._full, OrderedDict())

@@ -40,8 +40,10 @@ class CommitOptions:
     note: CommitNote | None = None
 
     def __post_init__(self) -> None:
-        check_text("message", self.message)
-        if self.meta is not None:
+        # Each commit and each call of a task comes here: the checks are only called for what they may refuse.
+        if type(self.message) is not str:
+            check_text("message", self.message)
+        if self.meta is not None and type(self.meta) is not dict:
             check_meta(self.meta)
         if self.author is not None:
             check_text("author", self.author)
