@@ -86,6 +86,7 @@ def test_an_error_says_the_same_on_the_other_side(cls):
         error.hint,
     )
     assert vars(found) == vars(error)
+    assert getattr(found, "errno", None) == getattr(error, "errno", None)
     assert found.__notes__ == error.__notes__
     found.hint = "another way"
     assert found.__notes__[-1] == "hint: another way"

@@ -54,7 +54,10 @@ class StateError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not Exception's, which calls the class with args alone: an error crosses from a worker process to its parent.
-        return restore, (type(self), self.args), self.__dict__
+        state = self.__dict__
+        if isinstance(self, OSError):  # which keeps its errno elsewhere
+            state = {**state, "errno": self.errno}
+        return restore, (type(self), self.args), state
 
 
 def restore(cls: type[StateError], args: tuple[object, ...]) -> StateError:

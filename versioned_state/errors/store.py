@@ -101,16 +101,6 @@ class SessionFileError(StorageError, OSError):
         super().__init__(what, remains=remains, hint=hint)
         self.errno = errno
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # an OSError keeps its errno elsewhere
-        return _restore_file_error, (type(self), self.args, self.errno), self.__dict__
-
-
-def _restore_file_error(cls: type[SessionFileError], args: tuple[object, ...], errno: int | None) -> SessionFileError:
-    error = cls.__new__(cls)
-    error.args, error.errno = args, errno
-    return error
-
 
 class StoreNotFoundError(StorageError):
     """There is no store at that place, and the call does not create one."""
