@@ -70,6 +70,26 @@ def test_what_was_in_no_commit_is_committed_in_full_first():
     assert "E" in in_history(state)
 
 
+@pytest.mark.parametrize("where", ["messages", "agent.memory.messages", "runs[1].messages"])
+@pytest.mark.parametrize("size", [4, 40, 100, 300, 1500, 5000])
+def test_a_trimmed_list_has_the_form_of_its_place(where: str, size: int):
+    """A short list is inline in a dict, a longer one by itself, and one in a list may be longer than in a dict."""
+
+    def made(messages: list[str]) -> dict[str, Any]:
+        nested = {"agent": {"memory": {"messages": messages}}, "runs": [{}, {"messages": messages}]}
+        name = where.partition(".")[0].partition("[")[0]
+        return {name: nested.get(name, messages)}
+
+    messages = [f"{number}" * (size // 3) for number in range(5)]
+    state = Versioned(Memory(), schema={where: Bounded(max_items=3)})
+    state.update(made(messages.copy()))
+    state.commit()
+    plain = Versioned(Memory())
+    plain.update(made(messages[2:]))
+    assert state.head.root == plain.commit().root
+    assert state.repository.fsck().findings == ()
+
+
 def test_a_first_commit_and_a_replaced_list_are_trimmed_too():
     state = bounded(max_items=2)
     state["messages"] = list("abc")
