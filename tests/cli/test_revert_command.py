@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -117,8 +118,9 @@ def test_a_list_of_commits_in_python(team: Path):
 
 def test_the_oldest_commit_of_pruned_history_cannot_be_reverted(vstate: Vstate, team: Path):
     assert vstate("prune", "--keep-last", "1").code == 0
-    for options in ([], ["--dry-run"]):
+    author = vstate("log", "-1", "--format", "{author}").stdout.strip()
+    for which, options in product((["HEAD"], ["--author", author]), ([], ["--dry-run"])):
         assert_error(
-            vstate("revert", "HEAD", *options),
+            vstate("revert", *which, *options),
             "has no parent in the store, so its changes are not known; nothing was changed",
         )

@@ -100,7 +100,7 @@ def _commits_by(repository: Repository, author: str, since: str | None, until: s
         name: parse_when(given) for name, given in (("since", since), ("until", until)) if given is not None
     }
     commits = [
-        commit for commit in repository.log("HEAD", **times) if commit.author == author and len(commit.parents) == 1
+        commit for commit in repository.log("HEAD", **times) if commit.author == author and len(commit.parents) < 2
     ]
     if not commits:
         when = " in that time" if times else ""
