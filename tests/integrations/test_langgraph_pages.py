@@ -445,6 +445,20 @@ def test_a_listing_leaves_out_what_another_process_has_pruned_and_collected(opti
         assert steps(saver, limit=3, **options) == [39, 38, 37]
 
 
+def test_the_history_of_a_channel_ends_where_another_process_has_collected_it():
+    store = Memory()
+    with another(store) as writer:
+        at = [put(writer, config(), {"log": "0 " * 3000}, step=0)]
+        for step in range(1, 6):
+            at.append(put(writer, at[-1], {"log": f"{step} " * 3000}, step=step))
+    with another(store) as saver, another(store) as other:
+        assert steps(saver, filter={"step": 5}) == [5], "it knows of the others, whose values it has not read"
+        other.repository.prune(keep_last=2, expire=timedelta(0), gc=True)
+        for gone in at[1:4]:
+            assert saver.get_delta_channel_history(config=gone, channels=["log"]) == {"log": {"writes": []}}
+        assert saver.get_delta_channel_history(config=at[5], channels=["log"])["log"]["seed"] == "4 " * 3000
+
+
 def test_a_store_for_reading_only_is_listed():
     store = Memory()
     with VersionedSaver(Repository(store)) as saver:

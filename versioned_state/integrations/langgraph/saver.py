@@ -296,6 +296,11 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         Cost: the commits on that way, and their writes.
         """
         line = _line(config)
+        return self._unless_swept(line, lambda: self._delta_channel_history(line, config, channels))
+
+    def _delta_channel_history(
+        self, line: Line, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
         writes: dict[str, builtins.list[PendingWrite]] = {channel: [] for channel in channels}
         seeds: dict[str, Any] = {}
         wanted = config["configurable"].get("checkpoint_id")
