@@ -11,7 +11,7 @@ import pytest
 from tests.support.exact import exact
 from tests.support.handles import cold, committed
 from tests.support.long_runs import first as everyday
-from versioned_state import Memory, Repository, Versioned
+from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import (
     InvalidArgumentError,
     InvalidPathError,
@@ -23,8 +23,9 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.merging import merge as merging
 from versioned_state.repository.merging.merge import MISSING
-from versioned_state.repository.merging.policies import Policy
+from versioned_state.repository.merging.policies import Policies, Policy
 from versioned_state.storage import Counting, Disk
+from versioned_state.values.trees.tree import same
 
 MESSAGES = [{"role": "user", "content": f"{n} " + "x" * 60} for n in range(200)]
 
@@ -562,6 +563,14 @@ class TestUndo:
 POLICIES: dict[str, Policy] = {"log": "append", "n": "sum"}
 
 
+def merge_as_shown(line: Versioned, theirs: Commit, *, fast_forward: bool = True) -> None:
+    """Merge, and check that a dry run shows the result."""
+    shown, _ = merging.preview_merge(line.repository.database, line.head, theirs, policies=Policies(POLICIES))
+    head = line.merge(theirs, policies=POLICIES, fast_forward=fast_forward)
+    assert not shown.conflicts
+    assert same(shown.tree, head.tree)
+
+
 def test_lines_that_took_in_each_others_commits_have_each_change_once():
     """The two have two best common ancestors, and each line has the changes of both: they must not count again."""
     main = committed(log=["base"], n=0)
@@ -638,13 +647,10 @@ def test_a_counter_and_a_log_have_each_change_once_however_lines_are_merged(seed
             line["n"] += 1
             commits.append(line.commit())
         else:
-            line.merge(
-                rng.choice([rng.choice(lines).head, rng.choice(commits)]),
-                policies=POLICIES,
-                fast_forward=rng.random() < 0.5,
-            )
+            theirs = rng.choice([rng.choice(lines).head, rng.choice(commits)])
+            merge_as_shown(line, theirs, fast_forward=rng.random() < 0.5)
     for line, other in [*itertools.permutations(lines, 2)] * 2:
-        line.merge(other.head, policies=POLICIES)
+        merge_as_shown(line, other.head)
     for line in lines:
         assert sorted(line["log"]) == sorted(words)
         assert line["n"] == len(words)

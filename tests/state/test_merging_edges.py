@@ -19,7 +19,10 @@ from versioned_state.errors import (
     TransactionError,
     UnserializableValueError,
 )
-from versioned_state.repository.merging.merge import MISSING
+from versioned_state.repository.merging.merge import MISSING, preview_merge
+from versioned_state.repository.merging.policies import Policies
+from versioned_state.repository.views.diff import Diff
+from versioned_state.values.trees.tree import same
 
 
 def test_what_was_settled_by_hand_does_not_hide_a_third_writer():
@@ -174,6 +177,26 @@ def test_criss_cross_merges_lose_nothing():
     except MergeConflictError:
         return
     assert dict(a) == {"x": 0, "y": 0}
+
+
+def test_a_dry_run_of_a_criss_cross_merge_shows_what_the_merge_does():
+    a, _ = two(x=0, y=0)
+    b = a.fork("b")
+    a["x"] = 1
+    a1 = a.commit("a1")
+    b["y"] = 1
+    b1 = b.commit("b1")
+    a.merge(b1)
+    b.merge(a1)
+    a["z"] = 1
+    a.commit("z")
+    b["x"] = 0
+    b.commit("x back to 0")
+    shown, staging = preview_merge(a.repository.database, a.head, b.head, policies=Policies({}))
+    assert not shown.conflicts
+    assert str(Diff(staging, a.head.tree, shown.tree)) == "~ x = 1 -> 0"
+    assert same(a.merge("b").tree, shown.tree)
+    assert dict(a) == {"x": 0, "y": 1, "z": 1}
 
 
 CALLS = {

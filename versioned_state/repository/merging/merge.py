@@ -10,9 +10,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import (
@@ -23,7 +24,7 @@ from versioned_state.errors import (
     UnserializableValueError,
 )
 from versioned_state.objects.store import Staging
-from versioned_state.repository.history.graph import merge_base
+from versioned_state.repository.history.graph import best_common, merge_bases
 from versioned_state.repository.merging.policies import NUMBERS, Policies, Policy
 from versioned_state.repository.views.render import escape, one_line
 from versioned_state.values.cells import Code, code_of, is_array
@@ -217,15 +218,18 @@ def preview_merge(
     Raises:
         UnknownRevisionError: history was pruned, and they have no merge base any more.
     """
-    base = merge_base(ours, theirs, database.commits.read)
+    bases = list(merge_bases(ours, theirs, database.commits.read))
     staging = Staging(database.objects)
+    nodes = Nodes(staging, staging=staging)
+    base = root_of_bases(database, nodes, bases, policies=policies, root_of=attrgetter("tree"))
     merged = merge_trees(
-        Nodes(staging, staging=staging),
-        (base.tree, ours.tree, theirs.tree),
+        nodes,
+        (base, ours.tree, theirs.tree),
         pickles=database.policy,
         policies=policies,
         resolutions=resolutions,
         theirs_first=(theirs.time, theirs.id) < (ours.time, ours.id),
+        virtual=len(bases) > 1,
     )
     return merged, staging
 
@@ -412,6 +416,72 @@ class _Decider:
         if code_of(cell) == Code.PACKED:
             cell = self._composer.inline(cell) or cell
         return is_array(cell) or code_of(cell) == Code.LIST_TREE
+
+
+def root_of_bases(
+    database: Database,
+    nodes: Nodes,
+    bases: Sequence[Commit],
+    *,
+    policies: Policies,
+    root_of: Callable[[Commit], Tree],
+) -> Tree:
+    """Return the base for a merge: the best common ancestor, or several of them merged, as git's recursive merge does.
+
+    Among lines that keep merging each other, each pair of bases has several bases itself, down to where the lines
+    began. A stack of our own follows them, so the depth has no limit, and each set of bases is merged once: three lines
+    would ask for 2**depth otherwise.
+
+    Args:
+        nodes: stage the new objects.
+        bases: the best common ancestors of the sides.
+        root_of: returns the root that the merge uses for a commit.
+    """
+    if len(bases) == 1:
+        return root_of(bases[0])
+    merging = partial(_merging, database, nodes, policies=policies, root_of=root_of)
+    merged: dict[frozenset[bytes], Tree] = {}
+    stack = [(_addresses(bases), merging(bases))]
+    base: Tree | None = None
+    while stack:
+        key, step = stack[-1]
+        try:
+            wanted = step.send(base)
+        except StopIteration as done:
+            stack.pop()
+            base = merged[key] = done.value
+        else:
+            key = _addresses(wanted)
+            base = root_of(wanted[0]) if len(wanted) == 1 else merged.get(key)
+            if base is None:
+                stack.append((key, merging(wanted)))
+    return merged[_addresses(bases)]
+
+
+def _addresses(commits: Sequence[Commit]) -> frozenset[bytes]:
+    return frozenset(commit.address for commit in commits)
+
+
+def _merging(
+    database: Database, nodes: Nodes, bases: Sequence[Commit], *, policies: Policies, root_of: Callable[[Commit], Tree]
+) -> Generator[Sequence[Commit], Tree | None, Tree]:
+    """Return the merge of some commits, the oldest first.
+
+    Yields the common ancestors whose merge it needs, and receives its tree.
+    """
+    first, *rest = sorted(bases, key=lambda each: (each.time, each.id))
+    merged, tree = [first], root_of(first)
+    for other in rest:
+        common = list(best_common(merged, [other], database.commits.read))
+        if common:  # otherwise history was pruned in between
+            base = yield common
+            assert base is not None
+            virtual = len(common) > 1
+            tree = merged_base(
+                nodes, base, tree, root_of(other), pickles=database.policy, policies=policies, virtual=virtual
+            )
+            merged.append(other)
+    return tree
 
 
 def merged_base(

@@ -5,7 +5,7 @@ Each is all or nothing: it makes its commits, then moves the branch in one step,
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
@@ -324,10 +324,10 @@ def merge(
         first = in_time and (theirs.time, theirs.id) < (ours.time, ours.id)
         roots = handle.root_of(ours), handle.root_of(theirs)
         all_bases = [base, *bases]
-        base_tree = _base_tree(handle, staged, all_bases, resolving)
         virtual = len(all_bases) > 1
+        base_root = _root_of_bases(handle, staged, all_bases, resolving) if virtual else handle.root_of(base)
         tree = merge_roots(
-            handle, staged, base_tree, *roots, resolving, theirs_first=first, virtual=virtual, on_top=False
+            handle, staged, base_root, *roots, resolving, theirs_first=first, virtual=virtual, on_top=False
         )
         message = description.message or f"merge {theirs.short} into {handle.branch}"
 
@@ -340,67 +340,11 @@ def merge(
     return publish_anew(handle, attempt, resolving)
 
 
-def _base_tree(handle: BranchHandle, staged: Staged, bases: Sequence[Commit], resolving: Resolving) -> Tree:
-    """Return the base for a merge: the best common ancestor, or several of them merged, as git's recursive merge does.
+def _root_of_bases(handle: BranchHandle, staged: Staged, bases: Sequence[Commit], resolving: Resolving) -> Tree:
+    from versioned_state.repository.merging.merge import root_of_bases
 
-    Among lines that keep merging each other, each pair of bases has several bases itself, down to where the lines
-    began. A stack of our own follows them, so the depth has no limit, and each set of bases is merged once: three lines
-    would ask for 2**depth otherwise.
-    """
-    if len(bases) == 1:
-        return handle.root_of(bases[0])
-    merged: dict[frozenset[bytes], Tree] = {}
-    stack = [(_addresses(bases), _merging(handle, staged, bases, resolving))]
-    base: Tree | None = None
-    while stack:
-        key, merging = stack[-1]
-        try:
-            wanted = merging.send(base)
-        except StopIteration as done:
-            stack.pop()
-            base = merged[key] = done.value
-        else:
-            key = _addresses(wanted)
-            base = handle.root_of(wanted[0]) if len(wanted) == 1 else merged.get(key)
-            if base is None:
-                stack.append((key, _merging(handle, staged, wanted, resolving)))
-    return merged[_addresses(bases)]
-
-
-def _addresses(commits: Sequence[Commit]) -> frozenset[bytes]:
-    return frozenset(commit.address for commit in commits)
-
-
-def _merging(
-    handle: BranchHandle, staged: Staged, bases: Sequence[Commit], resolving: Resolving
-) -> Generator[Sequence[Commit], Tree | None, Tree]:
-    """Return the merge of some commits, the oldest first.
-
-    Yields the common ancestors whose merge it needs, and receives its tree.
-    """
-    from versioned_state.repository.merging.merge import merged_base
-
-    database = handle.repository.database
-    nodes = Nodes(staged.staging, staging=staged.staging)
-    policies = policies_of(handle, resolving)
-    first, *rest = sorted(bases, key=lambda each: (each.time, each.id))
-    merged, tree = [first], handle.root_of(first)
-    for other in rest:
-        common = list(graph.best_common(merged, [other], database.commits.read))
-        if common:  # otherwise history was pruned in between
-            base = yield common
-            assert base is not None
-            tree = merged_base(
-                nodes,
-                base,
-                tree,
-                handle.root_of(other),
-                pickles=database.policy,
-                policies=policies,
-                virtual=len(common) > 1,
-            )
-            merged.append(other)
-    return tree
+    nodes, policies = Nodes(staged.staging, staging=staged.staging), policies_of(handle, resolving)
+    return root_of_bases(handle.repository.database, nodes, bases, policies=policies, root_of=handle.root_of)
 
 
 def pick(
