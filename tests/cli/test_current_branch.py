@@ -71,9 +71,11 @@ def test_a_current_branch_that_is_gone_or_renamed(vstate: Vstate, fork: Path):
     assert vstate("branch", "-l", "idea").stdout == "* idea\n"
     with Repository(Disk(fork)) as repository:
         repository.branches.delete("idea", force=True)
-    for command in ("log", "merge main", "undo"):
-        assert_error(vstate(*command.split()), "there is no branch 'idea'", "vstate switch")
-    assert "current  idea\n" in vstate("status").stdout
+    for command in ("merge main", "undo"):
+        assert_error(vstate(*command.split()), "there is no branch 'idea'; nothing was changed", "vstate switch")
+    for command in ("log", "view", "events"):
+        assert_error(vstate(*command.split()), "there is no branch 'idea'\n", "vstate switch")
+    assert "current  idea (there is no such branch)\n" in vstate("status").stdout
     assert "idea" not in heads(fork)
     assert vstate("switch", "main").code == 0
     assert vstate("log", "-n", "1").code == 0

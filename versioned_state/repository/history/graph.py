@@ -303,8 +303,7 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
 
     Raises:
         UnknownRevisionError: history was pruned and no longer has a common ancestor. The empty root commit cannot be
-            the base of a merge:
-            values that one side deleted long ago would come back as additions of the other side.
+            the base of a merge: values that one side deleted long ago would come back as additions of the other side.
     """
     return next(merge_bases(a, b, read))
 

@@ -112,7 +112,7 @@ def _restore_files(
     settings: Settings, folder: Path, rev: str, paths: tuple[str, ...], name: str, *, overwrite: bool
 ) -> None:
     from versioned_state.agents.workspace.workspace import restore_into
-    from versioned_state.cli.commands.agents.files import files_at
+    from versioned_state.cli.commands.read.files import files_at
     from versioned_state.cli.render.text import plural
 
     with settings.reading() as repository:

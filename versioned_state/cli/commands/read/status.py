@@ -49,9 +49,10 @@ def status(settings: Settings, limit: int, *, verbose: bool, as_json: bool) -> N
                 facts[name] = [_ref_json(name, head) for name, head in _heads(refs)]
             output.json(facts)
         else:
-            _print_facts(
-                output, facts, len(repository.branches), len(repository.tags), chosen=repository.current_branch
-            )
+            chosen = repository.current_branch
+            if chosen is not None and chosen not in repository.branches:
+                chosen += " (there is no such branch)"
+            _print_facts(output, facts, len(repository.branches), len(repository.tags), chosen=chosen)
             _print_refs(output, repository.branches, limit, default=facts["current_branch"])
             _print_refs(output, repository.tags, limit)
 
