@@ -14,7 +14,7 @@ from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError,
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.storage import Counting
+from versioned_state.storage import Counting, Wrapper
 
 
 def back(repository: Repository, commit: Commit) -> Iterator[Commit]:
@@ -449,6 +449,30 @@ def test_a_branch_that_was_deleted_is_still_in_its_reflog(line):
     assert line.repository.commit("main@{1}") == head
     line.repository.branches.create("main", "main@{1}")
     assert Versioned(line.repository)["n"] == 5
+
+
+def test_the_reflog_of_a_branch_that_began_anew_leads_to_its_earlier_life(line):
+    repository, head, store = line.repository, line.head, line.repository.store
+    repository.branches.delete("main", force=True)
+    again = Versioned(Repository(Wrapper(store)))
+    for number in range(3):
+        again["other"] = number
+        again.commit(f"new {number}")
+    repository = again.repository
+    log = repository.database.reflog(repository.database.ref("branch", "main"))
+    messages = [position.commit and position.commit.message for position in log]
+    assert messages == ["new 2", "new 1", "new 0", None, "5", "4", "3", "2", "1", "0"]
+    assert len(log) == len(messages)
+    assert [(at := log.at(number)) and at.commit and at.commit.message for number in range(11)] == [*messages, None]
+    assert repository.commit("main@{4}") == head
+    with pytest.raises(UnknownRevisionError, match="deleted"):
+        repository.commit("main@{3}")
+    again.undo(2)
+    with pytest.raises(UnknownRevisionError, match="nothing to undo"):
+        again.undo()
+    assert dict(again) == {"other": 0}
+    repository.branches.create("old", "main@{5}")
+    assert repository.branches["old"] == head
 
 
 def test_an_empty_repository():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 from uuid import UUID
@@ -17,6 +18,7 @@ from pydantic import BaseModel, Field, SkipValidation, ValidationError
 from versioned_state.errors import LimitExceededError, RefExistsError, SessionNotFoundError
 from versioned_state.off_loop import Threads
 from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.repository import Repository
 from versioned_state.server.answers import NOTHING, absent, is_large, malformed, refusal_of
 from versioned_state.server.exactly_once import REQUEST, Done, OnceDatabase
 from versioned_state.server.limits import MAX_BODY_OF_A_READ, Limits
@@ -648,6 +650,13 @@ async def _undo_turns(call: Call) -> Any:
         return None
 
 
+def _beginning(repository: Repository, branch: str) -> int:
+    """Return the time at which a branch began, after its last deletion."""
+    return [position.time for position in takewhile(lambda each: each.commit is not None, repository.reflog(branch))][
+        -1
+    ]
+
+
 @_operation(
     "POST",
     "/v1/session/fork",
@@ -667,8 +676,8 @@ async def _fork_session(call: Call) -> Any:
         if to is None or request is None or request.age is None:
             raise
         branch = sessions.branch(call.user_id, to)
-        oldest = await sessions.run_in_turn(branch, lambda: list(sessions.repository.reflog(branch))[-1])
-        if oldest.time < request.since:
+        made_at = await sessions.run_in_turn(branch, lambda: _beginning(sessions.repository, branch))
+        if made_at < request.since:
             raise
         made = to
     return {"session_id": made}

@@ -160,7 +160,8 @@ class Reflog:
                 yield Position(newest, newest.time, "commit")
                 continue
             yield newest, head
-            if head is None or not self._foot(newest, head)[1]:
+            # A run after a deletion leads to nothing: the branch began anew with its first commit.
+            if entry is None or (head is not None and not self._foot(newest, head)[1]):
                 return
 
     def _length(self, newest: Commit, end: Address | None) -> int:
