@@ -270,7 +270,9 @@ async def test_a_repeated_save_of_a_pruned_commit_is_answered_by_its_instance_an
         assert len(rounds) == 1  # the second one, saved once; prune took the first
 
 
-async def test_a_copy_is_made_once_where_a_session_of_that_name_was_deleted_long_ago() -> None:
+async def test_a_copy_is_made_once_where_a_session_of_that_name_was_deleted_long_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with instance(Memory()) as (http, _, services):
         database = services.sessions.repository.database
         now = database.clock
@@ -278,10 +280,10 @@ async def test_a_copy_is_made_once_where_a_session_of_that_name_was_deleted_long
         body = {"base": begun["base"], "values": {"n": 1}}
         (await http.post("/v1/session/turn", params=SESSION, json=body)).raise_for_status()
         fork = partial(http.post, "/v1/session/fork", params=SESSION | {"to": "copy"})
-        database.clock = lambda: now() - 3_600_000_000
+        monkeypatch.setattr(database, "clock", lambda: now() - 3_600_000_000)
         (await fork()).raise_for_status()
         (await http.delete("/v1/session", params={"session_id": "copy"})).raise_for_status()
-        database.clock = now
+        monkeypatch.setattr(database, "clock", now)
         first = await fork(headers={"Idempotency-Key": "copy once"})
         again = await fork(headers={"Idempotency-Key": "copy once", **AGAIN})
         assert (first.status_code, first.json()) == (again.status_code, again.json()) == (200, {"session_id": "copy"})
