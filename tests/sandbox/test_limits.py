@@ -17,6 +17,7 @@ from tests.support.processes import ROOT
 from tests.support.sandboxes import LEAVE_BEHIND, mark, marked, open_files
 from tests.support.waiting import eventually
 from versioned_state.sandbox import BaseSandbox, Isolation
+from versioned_state.sandbox.local import usage
 
 MIB = 1 << 20
 
@@ -236,6 +237,21 @@ def test_files_that_were_there_are_no_reason_to_end(tmp_path: Path):
     with BaseSandbox(tmp_path, max_folder_bytes=MIB, timeout=20) as sandbox:
         assert sandbox.run_ipython_cell("import time; time.sleep(0.3); 'fine'") == "'fine'"
         assert "bytes of files" in sandbox.run_shell_command("head -c 2000000 /dev/zero > more; sleep 1000")
+
+
+def test_many_files_that_were_there_hide_none_that_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """They are counted before the first command, which would have written its own by the time their count ends."""
+    monkeypatch.setattr(usage, "_PAUSE_S", 0)
+    monkeypatch.setattr(usage, "_SHARE", 0)
+    for number in range(20):
+        (tmp_path / f"d{number}").mkdir()
+        (tmp_path / f"d{number}/file").write_bytes(bytes(100))
+    files = usage.Files([str(tmp_path)], 2 * MIB)
+    files.begin()
+    assert not any(files.are_over() for _ in range(50))
+    (tmp_path / "more").write_bytes(bytes(3 * MIB))
+    files.begin()
+    assert any(files.are_over() for _ in range(50))
 
 
 # What is handed in

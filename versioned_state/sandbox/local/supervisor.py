@@ -159,6 +159,7 @@ class Supervisor:
 
     def _begin(self, message: dict[str, Any]) -> None:
         self._drain(1 << 20)  # what came between the calls belongs to none
+        self._files.begin()
         limit = message["timeout"]
         call = Call(
             message["id"], message["kind"] == "cell", limit, time.monotonic() + limit, Output(self._settings.max_output)

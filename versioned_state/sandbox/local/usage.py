@@ -103,17 +103,26 @@ class Files:
     """The space on disk of the files in some folders, counted again and again, a part at each look.
 
     Args:
-        limit: bytes; the size that the files have at first, if that is more.
+        limit: bytes; the size that the files have when they are first counted, if that is more.
     """
 
     def __init__(self, folders: Iterable[str], limit: int) -> None:
         self._folders = tuple(folders)
         self._limit = limit
-        self._allowed = 0  # nothing was counted yet
-        self._size = 0
+        self._allowed = 0
+        self._size: int | None = None
         self._walk: Iterator[int] | None = None
         self._spent = 0.0
         self._next = 0.0
+
+    def begin(self) -> None:
+        """Count the files, if they were never counted. Cost: a look at each.
+
+        Nothing of the sandbox may run meanwhile: what it wrote would count as having been there.
+        """
+        if self._size is None:
+            self._size = max(_walk(self._folders))
+            self._limit = self._allowed = max(self._limit, self._size)
 
     def are_over(self, nameless: int = 0) -> bool:
         """Continue the count, and return whether the files and ``nameless`` bytes of unnamed files exceed the limit.
@@ -123,6 +132,7 @@ class Files:
         If they are beyond it already, they are so again only once they have grown, so that a call can remove some, or
         are twice as large.
         """
+        assert self._size is not None, "the files were counted at first"
         begin = time.monotonic()
         if self._walk is None:
             if begin < self._next:
@@ -134,10 +144,9 @@ class Files:
             self._size = self._size if size is None else size
         end = time.monotonic()
         self._spent += end - begin
-        is_over = bool(self._allowed) and self._size + nameless > self._allowed
+        is_over = self._size + nameless > self._allowed
         if size is None or is_over:
             self._walk, self._next = None, end + max(_PAUSE_S, _SHARE * self._spent)
-            self._limit = self._limit if self._allowed else max(self._limit, self._size)
             self._allowed = min(max(self._size, self._limit), 2 * self._limit)
         return is_over
 
