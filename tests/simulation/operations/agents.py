@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -218,7 +218,7 @@ def transaction(runner: Runner, rng: Dice, operation: Operation) -> None:
     fails = rng.random() < 0.2
     staged = None
     try:
-        with handle.transaction(policies=dict(POLICIES)):
+        with _trying(runner, operation, handle), handle.transaction(policies=dict(POLICIES)):
             staged = _stage(runner, handle, rng)
             if fails:
                 raise Refused("rolled back")
@@ -442,7 +442,10 @@ def together(runner: Runner, rng: Dice, operation: Operation) -> None:
     batch = (operation, words)
     runner.model.together.append(batch)
     try:
-        runner.repository.commit_together(handles, policies=POLICIES)
+        with ExitStack() as trying:
+            for handle in handles:
+                trying.enter_context(_trying(runner, operation, handle))
+            runner.repository.commit_together(handles, policies=POLICIES)
     except CommitInDoubtError:
         raise
     except StateError:
@@ -505,7 +508,8 @@ def run_task(runner: Runner, rng: Dice, operation: Operation) -> None:
     token = runner.model.tokens[word] = Token(word, branch, operation.start)
     fails, shared_list, pauses = rng.random() < 0.2, list(rng.place(SHARED[::-1])), rng.random() < 0.4
     try:
-        assert work(word, shared_list, fails, pauses, state=handle, key=rng.choice((None, word))) == word
+        with _trying(runner, operation, handle):  # its commits have what was staged before
+            assert work(word, shared_list, fails, pauses, state=handle, key=rng.choice((None, word))) == word
     except Refused:
         if pauses:  # its checkpoint stands
             token.acked = True
@@ -547,7 +551,8 @@ def run_parallel(runner: Runner, rng: Dice, operation: Operation) -> None:
     tokens = [Token(word, branch, operation.start) for word in words]
     runner.model.tokens.update({token.word: token for token in tokens})
     calls = [partial(work, word, list(SHARED[0]), rng.random() < 0.1, False) for word in words]
-    parallel(handle, calls, policies=dict(POLICIES))
+    with _trying(runner, operation, handle):
+        parallel(handle, calls, policies=dict(POLICIES))
     for token in tokens:
         token.acked = True
     _acked(runner, operation, handle)
