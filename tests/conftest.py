@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, settings
 from benchmarks import data
 from tests.support import chromium
 from tests.support.canonical_form import EARLIER_LEAVES
+from tests.support.dice import CI
 from tests.support.oracle_plugin import OraclePlugin
 from tests.support.registrations import forgotten
 from tests.support.servers.kinds import place_behind_proxy, server_kind  # noqa: F401 - fixtures
@@ -34,8 +35,6 @@ from tests.support.servers.redis import redis_server  # noqa: F401 - a fixture
 from tests.support.servers.s3 import s3_server  # noqa: F401 - a fixture
 from tests.support.small_nodes import small_nodes
 from versioned_state.values import accelerator
-
-CI = bool(os.environ.get("CI"))
 
 # Compiled modules are kept even if the environment says otherwise. Each run would rewrite the asserts of all tests
 # again, and each process that a test starts would compile the package again.
@@ -170,6 +169,15 @@ def _registrations() -> Iterator[None]:
     """The types that a test registers are forgotten at its end, so that no test depends on the order of the files."""
     with forgotten():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _garbage(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test leaves that warns as it is collected is collected where the test's own filter of that holds."""
+    yield
+    filters = [each for mark in request.node.iter_markers("filterwarnings") for each in mark.args]
+    if any("coroutine" in each or "Unraisable" in each for each in filters):
+        gc.collect()
 
 
 @pytest.fixture

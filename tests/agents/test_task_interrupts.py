@@ -8,14 +8,15 @@ cancelled instead: ``test_tasks_async``.
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import pytest
 
+from tests.support.dice import dice
 from tests.support.interrupts import Interrupt, Timeout, Trace
 from versioned_state import Memory, Versioned, checkpoint, current_state, emit, events, task
 from versioned_state.agents.call import current_call
@@ -241,7 +242,7 @@ def lines_of(name: str, *, moved: bool) -> list[tuple[str, int]]:
     return trace.lines
 
 
-def chosen(lines: list[tuple[str, int]], *, every: bool) -> list[int]:
+def chosen(lines: list[tuple[str, int]], dice: Random, *, every: bool) -> list[int]:
     """Which lines to interrupt at: all of them, or some of each folder."""
     if every:
         return list(range(1, len(lines) + 1))
@@ -250,7 +251,7 @@ def chosen(lines: list[tuple[str, int]], *, every: bool) -> list[int]:
     for folder, most in _PLACES.items():
         here = [number for number, (file, _) in left if folder in file]
         left = [each for each in left if folder not in each[1][0]]
-        found += random.sample(here, min(most, len(here)))
+        found += dice.sample(here, min(most, len(here)))
     return sorted(found)
 
 
@@ -261,6 +262,6 @@ def test_an_interrupt_at_any_line_of_a_call_loses_nothing(
     name: str, *, moved: bool, error: type[BaseException], long_run: bool
 ):
     allowed = contents(name, moved=moved)
-    lines = chosen(lines_of(name, moved=moved), every=long_run)
+    lines = chosen(lines_of(name, moved=moved), dice(name, moved, error.__name__), every=long_run)
     lost = [what for at in lines for what in problems(name, at, allowed, error, moved=moved)]
     assert not lost, "\n".join(lost[:10])

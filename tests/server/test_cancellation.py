@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import socket
 from contextlib import closing
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.dice import dice
 from tests.support.services.bridge import Bridge, bridged
 from tests.support.services.cancelling import Cancelling, Step, Stepping, cancelled_at, chosen, twice
 from tests.support.services.gate import until
@@ -89,7 +89,7 @@ def test_a_client_that_goes_away_while_it_sends_changes_nothing(zygote: Zygote, 
     cuts = (
         range(len(request))
         if long_run
-        else sorted([0, len(request) - 1, *random.sample(range(1, len(request) - 1), 10)])
+        else sorted([0, len(request) - 1, *dice("cuts").sample(range(1, len(request) - 1), 10)])
     )
     with zygote.serve(f"disk:{tmp_path / 'store'}") as server, server.client() as client:
         for cut in cuts:

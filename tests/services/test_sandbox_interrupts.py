@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.dice import dice
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.sandboxes import mark, marked, open_files
 from tests.support.waiting import eventually
@@ -78,7 +78,7 @@ def test_an_interrupted_connect_or_release(
     scene.end()
     assert trace.count > 5
     lines = range(1, trace.count + 1)
-    for line in sorted(random.sample(lines, min(200 if long_run else 3, len(lines)))):
+    for line in sorted(dice("connect").sample(lines, min(200 if long_run else 3, len(lines)))):
         scene = Scene()
         trace = Trace(at=line)
         with suppress(Interrupt):
@@ -110,7 +110,7 @@ def test_an_interrupted_base_sandbox(step: str, long_run: bool, tmp_path: Path, 
     trace = Trace()
     run(trace, mark())
     lines = range(1, trace.count + 1)
-    for line in sorted(random.sample(lines, min(60 if long_run else 1, len(lines)))):
+    for line in sorted(dice(step).sample(lines, min(60 if long_run else 1, len(lines)))):
         known, files = mark(), open_files()
         trace = Trace(at=line)
         run(trace, known)

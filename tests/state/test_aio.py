@@ -23,6 +23,7 @@ import pytest
 
 import versioned_state
 from tests.support.aio_calls import CALLS, Note, edit
+from tests.support.dice import dice
 from tests.support.handles import RollbackWantedError, cold, commits_on, committed
 from tests.support.services.gate import until
 from tests.support.watched_stores import PATIENCE_S, Stopped, Watching
@@ -393,7 +394,7 @@ async def test_a_change_of_the_same_path_that_another_has_made_is_a_conflict_of_
 
 def test_tasks_that_change_values_at_any_time_lose_nothing():
     """Each task appends its own numbers to lists of one handle, at any time, while others commit, merge and refresh."""
-    seed = random.randrange(10**6)
+    seed = dice("changes at any time").randrange(10**6)
     chance = random.Random(seed)
 
     # The elements differ: among equal ones, an insertion at the front may as well be a change of the first and an

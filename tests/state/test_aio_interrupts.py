@@ -8,7 +8,6 @@ same thread, from another thread, and in a new loop.
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from contextlib import suppress
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.dice import dice
 from tests.support.interrupts import Interrupt, Timeout, Trace, run_in_loop
 from tests.support.watched_stores import PATIENCE_S
 from versioned_state import Repository, Versioned, checkpoint, current_state, task
@@ -113,7 +113,8 @@ def test_nobody_waits_for_ever(case: Any, error: type[BaseException], long_run: 
     trace = Trace()
     run_in_loop(partial(case, made()), trace)
     numbers = [k for k, (file, _) in enumerate(trace.lines, 1) if long_run or "/values/" not in file]
-    for k in numbers if long_run else random.sample(numbers, min(_LINES, len(numbers))):
+    draw = dice(case.__name__, error.__name__)
+    for k in numbers if long_run else draw.sample(numbers, min(_LINES, len(numbers))):
         state = made()
         interrupt = Trace(k, error)
         run_in_loop(partial(case, state), interrupt)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import copy
 import gc
-import random
 import signal
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from types import FrameType
 from typing import Any, ClassVar
 
 import pytest
 
+from tests.support.dice import dice
 from tests.support.handles import RollbackWantedError, committed
 from tests.support.interrupts import Interrupt, Timeout, Trace, in_finalizer
 from tests.support.lossy import Lossy
@@ -196,13 +197,23 @@ class Case:
                 raise
 
 
+class Signal(Trace):
+    """Raises the error of a signal handler in the handle's own code, and Ctrl-C beneath it.
+
+    There, any Exception that comes out of the code of a type means that its value cannot be stored or read.
+    """
+
+    def error_in(self, file: str) -> type[BaseException]:
+        return self.error if "/state/" in file else Interrupt
+
+
 def problems(
     case: Case, at: int, after: dict[str, Any], error: type[BaseException] = Interrupt
 ) -> tuple[str, list[str]]:
     """Where the interrupt came, and what is wrong then."""
     world = case.world()
     before = world.content()
-    trace = Trace(at, error)
+    trace = Signal(at, error)
     with suppress(Interrupt, Timeout):
         trace.run(lambda: case.run(world))
     try:
@@ -469,7 +480,7 @@ CASES: dict[str, Case] = {
 }
 
 
-def chosen(lines: list[tuple[str, int]], *, every: bool) -> list[int]:
+def chosen(lines: list[tuple[str, int]], dice: Random, *, every: bool) -> list[int]:
     """Which lines to interrupt at: all of them, or a few places of the handle's own code and fewer beneath it."""
     if every:
         return list(range(1, len(lines) + 1))
@@ -480,8 +491,8 @@ def chosen(lines: list[tuple[str, int]], *, every: bool) -> list[int]:
             above.setdefault(place, []).append(number)
         else:
             beneath.append(number)
-    places = random.sample(list(above.values()), min(len(above), _HANDLE_LINES))
-    return sorted([*map(random.choice, places), *random.sample(beneath, min(len(beneath), _OTHER_LINES))])
+    places = dice.sample(list(above.values()), min(len(above), _HANDLE_LINES))
+    return sorted([*map(dice.choice, places), *dice.sample(beneath, min(len(beneath), _OTHER_LINES))])
 
 
 def lines_of(case: Case) -> tuple[list[tuple[str, int]], dict[str, Any]]:
@@ -496,13 +507,12 @@ def lines_of(case: Case) -> tuple[list[tuple[str, int]], dict[str, Any]]:
 @pytest.mark.parametrize("name", CASES)
 def test_an_interrupt_at_any_line_loses_nothing(name: str, long_run: bool) -> None:  # noqa: FBT001 - a fixture
     case = CASES[name]
+    lines_of(case)  # what is imported at first is imported
     lines, after = lines_of(case)
     lost = []
-    for at in chosen(lines, every=long_run):
-        # Beneath the handle, any Exception that comes out of the code of a type means that its value cannot be stored
-        # or read.
-        error = random.choice((Interrupt, Timeout)) if "/state/" in lines[at - 1][0] else Interrupt
-        place, wrong = problems(case, at, after, error)
+    draw = dice(name)
+    for at in chosen(lines, draw, every=long_run):
+        place, wrong = problems(case, at, after, draw.choice((Interrupt, Timeout)))
         lost += [f"line {at}, {place}: {what}" for what in wrong]
     assert not lost, "\n".join(lost[:10])
 
@@ -557,9 +567,10 @@ def test_real_signals_lose_nothing(long_run: bool) -> None:  # noqa: FBT001 - a 
 
 def _ring_at_any_time(rounds: int) -> None:
     def ring(_: int, frame: FrameType | None) -> None:
-        if not in_finalizer(frame):
+        if is_under_way and not in_finalizer(frame):
             raise Interrupt
 
+    is_under_way = False  # or one that comes between a call and its handler would end the rounds
     interrupts = 0
     gc.collect()  # what is raised where a handle of another test is collected goes nowhere
     before = signal.signal(signal.SIGALRM, ring)
@@ -571,6 +582,7 @@ def _ring_at_any_time(rounds: int) -> None:
     state["note"] = note = Note()
     state.commit("base")
     appended, theirs = 0, 0
+    draw = dice("signals")
     try:
         for number in range(rounds):
             if number % 5 == 0:
@@ -579,13 +591,16 @@ def _ring_at_any_time(rounds: int) -> None:
                 other[f"theirs {theirs % 7}"] = theirs
                 other.commit("theirs")
             try:
-                signal.setitimer(signal.ITIMER_REAL, random.uniform(2e-5, 2e-3))
+                is_under_way = True
+                signal.setitimer(signal.ITIMER_REAL, draw.uniform(2e-5, 2e-3))
                 if number % 3:
                     state.commit(f"round {number}")
                 else:
                     with state.transaction(f"round {number}"):
                         state["number"] = number
+                is_under_way = False
             except Interrupt:
+                is_under_way = False
                 interrupts += 1
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
@@ -594,8 +609,6 @@ def _ring_at_any_time(rounds: int) -> None:
             note.count = appended
             if number % 50 == 49:
                 del held[50:]
-    except Interrupt:  # between a call and its handler
-        pass
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

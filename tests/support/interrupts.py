@@ -53,8 +53,12 @@ class Trace:
                 name = frame.f_code.co_filename.rpartition(LIBRARY)[2]
                 self.hit = f"{name}:{frame.f_lineno} {frame.f_code.co_name}"
                 sys.settrace(None)
-                raise self.error
+                raise self.error_in(frame.f_code.co_filename)
         return self._line
+
+    def error_in(self, file: str) -> type[BaseException]:
+        """Return what to raise at a line of a file."""
+        return self.error
 
     def run(self, call: Callable[[], object]) -> None:
         before = sys.gettrace()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.dice import dice
 from tests.support.oracle import Oracle, installed
 
 EVERYDAY = 0.03
@@ -22,7 +22,7 @@ class OraclePlugin:
         share, seed = config.getoption("--oracle-share"), config.getoption("--oracle-seed")
         inputs = getattr(config, "workerinput", {})  # in a worker of xdist
         self.share = share if share is not None else 1.0 if config.getoption("--long") else EVERYDAY
-        self.seed = inputs.get("oracle_seed", seed if seed is not None else random.randrange(1_000_000))
+        self.seed = inputs.get("oracle_seed", seed if seed is not None else dice("oracle").randrange(1_000_000))
         self.oracle = Oracle(share=self.share, seed=self.seed) if wanted else None
         self.checked = 0
         self.counts: Counter[str] = Counter()

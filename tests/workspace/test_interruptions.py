@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-import random
 import resource
 import shutil
 import signal
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.dice import dice
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.processes import fork, join, without_rights
 from tests.support.workspaces import lay, tree_of
@@ -135,8 +135,8 @@ def lines_of(name, folder):
 def test_an_interrupt_at_any_line(name, tmp_path, long_run):
     tree, call = CALLS[name]
     own, others = lines_of(name, tmp_path / "count")
-    dice = random.Random()
-    chosen = dice.sample(own, min(150, len(own)) if long_run else 4) + dice.sample(others, 1)
+    draw = dice("interrupt", name)
+    chosen = draw.sample(own, min(150, len(own)) if long_run else 4) + draw.sample(others, 1)
     for n in chosen:
         folder = tmp_path / str(n)
         state, workspace, _, _ = laid(Memory(), folder)
@@ -204,7 +204,7 @@ class Kill(Trace):
 def test_a_kill_at_any_line(name, tmp_path, long_run):
     tree, call = CALLS[name]
     own, _ = lines_of(name, tmp_path / "count")
-    for n in random.sample(own, min(150, len(own)) if long_run else 3):
+    for n in dice("kill", name).sample(own, min(150, len(own)) if long_run else 3):
         folder, store = tmp_path / str(n), tmp_path / f"store {n}"
 
         def work(folder=folder, store=store, n=n):

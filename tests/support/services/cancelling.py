@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import random
 import threading
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from tests.support.dice import dice
 from tests.support.services.service_changes import Change, look, prepare
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrapper import Wrapper
@@ -201,4 +201,4 @@ def chosen(steps: list[Step], count: int | None) -> list[Step]:
         of_kind = [step for step in steps if step.kind == kind]
         ends += [of_kind[0], of_kind[-1]]
     others = [step for step in steps if step not in ends]
-    return list(dict.fromkeys([*ends, *random.sample(others, min(count, len(others)))]))
+    return list(dict.fromkeys([*ends, *dice(steps).sample(others, min(count, len(others)))]))
