@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import count as count_from
 from os import urandom
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,7 +22,19 @@ DEEPER = 8
 """Objects on the path to an entry that a log of 20,000 may have more than one of 100."""
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+AFTER = START + timedelta(days=1)
 NAMESPACES = ("planner", "planner/worker", "planner/worker/helper", "writer")
+
+
+@pytest.fixture(autouse=True)
+def _known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ids of calls, their times, and the seconds that they take decide where the nodes of a log end."""
+    monkeypatch.setattr("versioned_state.agents.call.urandom", Random(1).randbytes)
+    monkeypatch.setattr("time.perf_counter", lambda: 0.0)
+
+
+def clock() -> Callable[[], int]:
+    return count_from(int(AFTER.timestamp()) * 1_000_000, 1_000).__next__
 
 
 @dataclass
@@ -37,16 +51,19 @@ class Last:
     text: str
 
 
+TEXTS = Random(2)
+
+
 @task
 def tell(count: int = 1, size: int = 0) -> None:
     for _ in range(count):
-        emit(Last(urandom(size // 2).hex()))
+        emit(Last(TEXTS.randbytes(size // 2).hex()))
 
 
 def a_log(length: int) -> Memory:
-    """A store whose log has ``count`` events, one a millisecond. They are staged as a call does it, in one commit."""
+    """A store whose log has ``length`` events, one a millisecond. They are staged as a call does it, in one commit."""
     store = Memory()
-    state = Versioned(store)
+    state = Versioned(store, clock=clock())
     cells = [state._worktree.encode_inline(Step(number), "an event") for number in range(128)]
     cells.append(state._worktree.encode_inline(Last("the last"), "an event"))
     start = int(START.timestamp()) * 1_000_000
@@ -69,7 +86,7 @@ def counted(store: Memory, work: Callable[[Versioned], object]) -> Counts:
     counting = Counting(store)
     branch = urandom(8).hex()
     Versioned(store).fork(branch).close()
-    with Versioned(counting, branch=branch) as state:
+    with Versioned(counting, branch=branch, clock=clock()) as state:
         counting.reset()
         work(state)
         return counting.counts
@@ -100,7 +117,7 @@ def test_an_event_takes_few_bytes_beside_its_content(logs: dict[int, Memory], le
 
 def test_most_calls_on_a_small_state_write_one_object():
     store = Counting(Memory())
-    state = Versioned(store)
+    state = Versioned(store, clock=clock())
     state.update({"counter": 0, "prefs": {"theme": "dark"}, "plan": ["first", "second"]})
     state.commit()
     store.reset()
