@@ -11,6 +11,8 @@ import signal
 import time
 from functools import partial
 from itertools import pairwise
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -33,20 +35,22 @@ def write(
     rounds: int,
     acknowledgements: Path,
     *,
-    begin: float = 0,
     pause: float = 0,
+    meeting: Barrier | None = None,
     last: Path | None = None,
 ) -> None:
     """Write rounds to keys of its own, from where the last writer of this name stopped, and note each acknowledged one.
 
-    The last round waits until the file ``last`` is there.
+    Before every fifth round it waits until all are at the ``meeting``. The last round waits until the file ``last`` is
+    there.
     """
-    time.sleep(max(begin - time.monotonic(), 0))
     log = os.open(acknowledgements, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     with Versioned(opener()) as state:
         own = state.setdefault(name, [])
         while len(own) < rounds:
             n = len(own)
+            if meeting is not None and n % 5 == 0:
+                meeting.wait(120)
             while last and n == rounds - 1 and not last.exists():
                 time.sleep(0.001)
             own.append(n)
@@ -94,13 +98,13 @@ def check(opener: Opener, names: list[str], rounds: int, folder: Path) -> int:
 def test_eight_processes_on_one_branch(tmp_path, opener, long_run):
     """With 20 commits each, and with 250 in the long run.
 
-    They begin together and pause now and then, or one of them would be done before the others get in.
+    They meet every five rounds, or one of them might be done before the others get in.
     """
     names = [f"w{number}" for number in range(8)]
     rounds = 250 if long_run else 20
     Versioned(opener()).close()
-    begin = time.monotonic() + 0.2
-    pids = [fork(partial(write, opener, name, rounds, tmp_path / name, begin=begin, pause=0.002)) for name in names]
+    meeting = get_context("fork").Barrier(8)
+    pids = [fork(partial(write, opener, name, rounds, tmp_path / name, pause=0.002, meeting=meeting)) for name in names]
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 8
     assert check(opener, names, rounds, tmp_path) > rounds / 2, "they did get in each other's way"
 

@@ -8,6 +8,8 @@ import signal
 import time
 from functools import partial
 from itertools import pairwise
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -75,12 +77,13 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path, long_run):
     assert len(known) > 8, "the writers had time to do something"
 
 
-def committer(store: Path, name: str, rounds: int, begin: float) -> None:
-    """A process that commits to keys of its own on the one branch, from a given time on."""
+def committer(store: Path, name: str, rounds: int, meeting: Barrier) -> None:
+    """A process that commits to keys of its own on the one branch, and meets the others before every tenth round."""
     with Versioned(Disk(store, timeout=30)) as state:
         state[name] = []
-        time.sleep(max(begin - time.monotonic(), 0))
         for n in range(rounds):
+            if n % 10 == 0:
+                meeting.wait(120)
             state[name].append(n)
             state.namespace(name)["step"] = n
             commit = state.commit(f"{name} {n}", meta={"writer": name, "n": n})
@@ -94,8 +97,8 @@ def test_processes_that_commit_to_one_branch_at_once(tmp_path):
     store = tmp_path / "store"
     writers, rounds = ["a", "b", "c", "d"], 50
     Versioned(Disk(store)).close()
-    begin = time.monotonic() + 0.2
-    join(*(fork(lambda name=name: committer(store, name, rounds, begin)) for name in writers))  # type: ignore[misc]
+    meeting = get_context("fork").Barrier(len(writers))
+    join(*(fork(lambda name=name: committer(store, name, rounds, meeting)) for name in writers))  # type: ignore[misc]
     with Repository(Disk(store)) as repository:
         line = list(repository.log("main", first_parent=True))
         assert len(line) == len(writers) * rounds == repository.branches["main"].height
