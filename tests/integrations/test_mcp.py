@@ -107,9 +107,8 @@ async def test_a_client_in_process():
 @pytest.fixture
 def served(place: str) -> Iterator[tuple[str, Versioned]]:
     """A server over HTTP at an address, with tokens of three kinds."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
     grants = {
         "reader": Grant("*", frozenset({"read"})),
         "writer": Grant("*", frozenset({"read", "write"})),
@@ -117,14 +116,16 @@ def served(place: str) -> Iterator[tuple[str, Versioned]]:
     }
     with Versioned(Disk(place)) as state:
         app = http_app(StateTools(state, write=True, branches=True), Tokens(grants), hosts=[f"127.0.0.1:{port}"])
-        server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
-        thread = threading.Thread(target=server.run)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         while not server.started:
+            assert thread.is_alive()
             time.sleep(0.01)
         yield f"http://127.0.0.1:{port}/mcp", state
         server.should_exit = True
         thread.join()
+        listener.close()
 
 
 def ask(url: str, method: str, params: Any = None, *, token: str = "reader", **headers: str) -> httpx.Response:

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.servers.ports import quiet_port
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
 from tests.support.services.balancer import Balancer
@@ -215,18 +216,18 @@ def test_a_store_that_hangs_is_answered_for_and_a_repeated_write_is_done_once(
 
 
 async def test_a_service_without_a_server(store: str) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-    service = RemoteStateService(f"http://127.0.0.1:{port}", ALICE, attempts=2)
-    assert not await service.health()
-    with pytest.raises(ServiceNotStartedError):
-        await service.export_state("alice")
-    async with service:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and nobody listens there
+        service = RemoteStateService(f"http://127.0.0.1:{silent.getsockname()[1]}", ALICE, attempts=2)
         assert not await service.health()
-        for call in (service.export_state("alice"), service.save_state("alice", {})):
-            with pytest.raises(UnreachableStoreError, match="cannot be reached") as caught:
-                await call
-            assert not isinstance(caught.value, UnknownOutcomeError)
+        with pytest.raises(ServiceNotStartedError):
+            await service.export_state("alice")
+        async with service:
+            assert not await service.health()
+            for call in (service.export_state("alice"), service.save_state("alice", {})):
+                with pytest.raises(UnreachableStoreError, match="cannot be reached") as caught:
+                    await call
+                assert not isinstance(caught.value, UnknownOutcomeError)
 
 
 async def test_what_a_token_does_not_allow(zygote: Zygote, store: str) -> None:
@@ -247,14 +248,14 @@ async def test_what_a_token_does_not_allow(zygote: Zygote, store: str) -> None:
 
 
 async def test_the_service_survives_a_restart_of_its_server(zygote: Zygote, store: str) -> None:
-    with zygote.serve(store) as server:
-        port = server.port
-        async with RemoteStateService(server.url, ALL, attempts=8) as service:
+    port = str(quiet_port())  # nobody else is given it while no server is there
+    with zygote.serve(store, "--port", port) as server:
+        async with RemoteStateService(server.url, ALL, attempts=20) as service:
             assert await service.save_state("alice", {"n": 1}) == 1
             server.end()
             calls = [asyncio.ensure_future(service.save_state("alice", {"n": n})) for n in (2, 3)]
             await asyncio.sleep(0.05)
-            with zygote.serve(store, "--port", str(port)):
+            with zygote.serve(store, "--port", port):
                 assert [await call for call in calls] == [2, 3]
                 assert await service.export_state("alice") == {"n": 3}
                 assert await service.health()
