@@ -76,7 +76,7 @@ class Watched:
     def __init__(self, context: BrowserContext, address: str) -> None:
         self.faults: list[str] = []
         self.page: Page = context.new_page()
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(30_000)
         self.page.on(
             "console", lambda message: self._note(message.text if message.type in ("error", "warning") else "")
         )
@@ -200,6 +200,7 @@ def test_everything_is_reached_without_scripts(
     page.get_by_role("link", name="messages[1].content").click()
     assert page.locator("pre").inner_text() == "question 0"
     page.get_by_role("link", name="messages", exact=True).click()
+    page.locator(".tree .row").nth(4).wait_for()
     assert page.locator(".tree .row").count() == 5
     for name, path in all_pages(repository).items():
         page = watched.open(path)

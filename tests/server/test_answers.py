@@ -204,7 +204,7 @@ class Slow(Wrapper):
 
 async def test_the_read_of_a_large_state_ends_behind_its_504() -> None:
     slow = Slow(Memory())
-    async with serving(Limits(call_timeout=0.1), slow) as running:
+    async with serving(Limits(call_timeout=1), slow) as running:
         many = {f"k{n}": os.urandom(3_000).hex() for n in range(20)}  # each is read on its own
         await running.services.state.save_state("alice", many, "keys")
         await running.services.state.save_state(
@@ -214,7 +214,7 @@ async def test_the_read_of_a_large_state_ends_behind_its_504() -> None:
             running.forget()
             slow.objects, slow.pause = 0, 0.0
             assert await running.services.state.export_state("alice", session) is not None
-            needed, slow.objects, slow.pause = slow.objects, 0, 0.05
+            needed, slow.objects, slow.pause = slow.objects, 0, 0.5
             running.forget()
             assert (await running.client.get(f"/v1/state?session_id={session}")).status_code == 504
             await until(lambda: not running.server.under_way)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
+from tests.support.event_loop import LoopClock
 from versioned_state.server.answers import RefusalError
 from versioned_state.server.limits import Bodies, Limits
 
 
 async def test_the_server_ends_at_the_moment_when_the_time_of_a_body_is_over() -> None:
-    bodies = Bodies(Limits(body_timeout=0.01))
+    clock, bodies = LoopClock(), Bodies(Limits(body_timeout=60))
     ended: list[bool] = []
 
     async def never() -> dict[str, object]:
@@ -25,8 +25,8 @@ async def test_the_server_ends_at_the_moment_when_the_time_of_a_body_is_over() -
 
     reading = asyncio.ensure_future(bodies.read(never, "u", 0, 100))
     await asyncio.sleep(0)  # the reading begins
-    asyncio.get_running_loop().call_later(0.011, end)
-    time.sleep(0.05)  # noqa: ASYNC251 - so that both are due in one turn of the loop, before the reading goes on
+    asyncio.get_running_loop().call_later(60.001, end)
+    clock.move_on(70)  # both are due in one turn of the loop, before the reading goes on
     with pytest.raises(RefusalError) as refused:
         await reading
     assert refused.value.status == 503  # the server ends

@@ -259,7 +259,7 @@ async def test_it_comes_again_more_often_than_lost_replies_do_and_within_the_tim
             assert await service.export_state("u") is None
         assert len(asked) == 5
     with answering(busy) as (url, asked):
-        async with RemoteStateService(url, "t", attempts=50, timeout=0.4) as service:
+        async with RemoteStateService(url, "t", attempts=50, timeout=2) as service:
             with pytest.raises(StoreBusyError):
                 await service.save_state("u", {})
         assert len(asked) < 10

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.event_loop import LoopClock
 from tests.support.servers.proxy import Fault
 from tests.support.servers.redis import RedisServer
 from tests.support.services.sent import Sent, body, client_of, running
@@ -150,11 +151,13 @@ async def test_what_takes_long_is_done_off_the_event_loop(monkeypatch: pytest.Mo
 
 
 def test_a_message_of_many_wrong_parts_is_refused_at_the_first() -> None:
-    def refuse(count: int) -> None:
+    def refuse(message: dict[str, Any]) -> None:
         with pytest.raises(InvalidArgumentError, match=r"content\.0"):
-            messages.as_messages({"role": "user", "content": [0] * count})
+            messages.as_messages(message)
 
-    assert cpu(lambda: refuse(200_000)) < 20 * cpu(lambda: refuse(2_000))
+    # A hundred times the parts; all of them would take a hundred times as long.
+    short, long = ({"role": "user", "content": [0] * count} for count in (10_000, 1_000_000))
+    assert cpu(lambda: refuse(long)) < 20 * cpu(lambda: refuse(short))
 
 
 def test_the_words_of_a_text_with_rows_of_marks_cost_its_length() -> None:
@@ -162,7 +165,8 @@ def test_the_words_of_a_text_with_rows_of_marks_cost_its_length() -> None:
         return "a" + "\u0301\u0327" * count + " b"
 
     assert words_of(row(5))["b"] == words_of(row(10_000))["b"] == 1
-    assert cpu(lambda: words_of(row(40_000))) < 8 * cpu(lambda: words_of(row(10_000)))
+    # 64 times the length; a cost that grows with its square would be 4,096 times as high.
+    assert cpu(lambda: words_of(row(128_000))) < 512 * cpu(lambda: words_of(row(2_000)))
 
 
 def test_a_search_for_many_keywords_in_a_long_text_looks_at_its_deadline() -> None:
@@ -255,15 +259,18 @@ async def test_a_body_for_an_operation_that_takes_none_is_not_read() -> None:
 
 
 async def test_a_server_that_ends_gives_bodies_on_their_way_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("versioned_state.server.limits._LAST_BODIES_S", 0.2)
+    monkeypatch.setattr("versioned_state.server.limits._LAST_BODIES_S", 600)
+    clock = LoopClock()
     async with running(Limits(body_timeout=3600)) as (server, app):
         stuck, arriving = Sent(server, app, 100), Sent(server, app, 100)
         for each in (stuck, arriving):
             await each.is_read()
         server.end()
         later = Sent(server, app, 100)
+        await later.is_read()
         arriving.put(body(100))
         assert (await arriving.answer())[0] == 200
+        clock.move_on(601)
         for each in (stuck, later):
             status, headers = await each.answer()
             assert (status, headers[b"connection"], headers[b"retry-after"]) == (503, b"close", b"1")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
+from tests.support.services.clock import Clock
 from tests.support.services.history_contract import texts
 from tests.support.services.memory_contract import said, texts_of
-from versioned_state import Memory
+from versioned_state import Memory, Repository
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.services.memory import MemoryService
 from versioned_state.services.session_history import SessionHistoryService
@@ -37,17 +36,21 @@ async def test_the_oldest_messages_leave_a_session_beyond_its_limit_and_history_
 
 
 async def test_memory_expires_after_its_time_to_live_and_begins_anew() -> None:
-    store = Memory()
-    async with MemoryService.over(store, ttl_seconds=0.05) as service, MemoryService.over(store) as other:
+    store, clock = Memory(), Clock()
+    async with (
+        MemoryService.over(Repository(store, clock=clock), ttl_seconds=60) as service,
+        MemoryService.over(Repository(store, clock=clock)) as other,
+    ):
         await service.add_memory("u", [said("apple one")], "s")
+        clock.wait(50)
         assert texts_of(await other.search_memory("u", [said("apple")])) == ["apple one"]
-        while await service.list_memory("u"):  # noqa: ASYNC110 - it ends by the clock alone
-            await asyncio.sleep(0.01)
+        clock.wait(11)
+        assert await service.list_memory("u") == []
         await other.add_memory("u", [said("apple two")], "s")
         assert texts_of(await other.search_memory("u", [said("apple")])) == ["apple two"]
         await service.add_memory("v", [said("apple")])
-        while await service.list_memory("v"):  # noqa: ASYNC110 - it ends by the clock alone
-            await asyncio.sleep(0.01)
+        clock.wait(61)
+        assert await service.list_memory("v") == []
         assert service.repository.expire() == [service.branch("v")]
     for wrong in (-1, True, "1"):
         with pytest.raises(InvalidArgumentError, match="ttl_seconds"):

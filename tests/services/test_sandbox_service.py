@@ -192,7 +192,7 @@ def test_nothing_is_left_of_a_service_that_was_forgotten():
     gc.collect()
     assert marked(known) == []
     assert not folder.parent.exists()
-    assert open_files() == files
+    assert open_files() <= files  # those of earlier tests may be closed meanwhile
 
 
 def test_sessions_that_come_and_go_leave_memory_and_descriptors_flat():
@@ -201,15 +201,15 @@ def test_sessions_that_come_and_go_leave_memory_and_descriptors_flat():
         service.connect(str(number), "u", ["base", "filesystem"])[0].run_ipython_cell("1")
         service.release(str(number), "u")
     gc.collect()
-    files, threads = open_files(), threading.active_count()
+    files, threads = open_files(), set(threading.enumerate())
     for number in range(60):
         base, _ = service.connect(str(number), "u", ["base", "filesystem"])
         if number < 3:
             base.run_ipython_cell("1")
         service.release(str(number), "u")
     gc.collect()
-    assert open_files() == files
-    assert threading.active_count() == threads
+    assert open_files() <= files  # those of earlier tests may be closed meanwhile
+    assert set(threading.enumerate()) <= threads
     assert service._sessions == {}
 
 

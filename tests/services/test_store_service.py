@@ -193,20 +193,21 @@ async def test_stop_finishes_the_accepted_calls_and_refuses_others() -> None:
 
 
 async def test_a_store_that_hangs_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("versioned_state.services.store_service._HEALTH_S", 0.05)
     gate = Gate(Memory())
     async with Counters(gate) as service:
         assert await service.health()
         gate.open.clear()
-        assert not await service.health()
-        assert not await service.health()
+        with monkeypatch.context() as hasty:
+            hasty.setattr("versioned_state.services.store_service._HEALTH_S", 0.05)
+            assert not await service.health()
+            assert not await service.health()
         gate.open.set()
         await until(lambda: not service._probe._waiting)  # type: ignore[union-attr]
         assert await service.health()
 
 
 async def test_a_service_with_much_to_do_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("versioned_state.services.store_service._HEALTH_S", 0.5)
+    monkeypatch.setattr("versioned_state.services.store_service._HEALTH_S", 10)
     async with Counters(threads=1) as service:
         let_go = Event()
         busy = asyncio.ensure_future(service.run_in_turn("busy", lambda: let_go.wait(20)))

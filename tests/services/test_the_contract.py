@@ -337,20 +337,22 @@ async def test_the_history_of_every_session(kind: Kind) -> None:
 
 async def test_nothing_expires_unless_it_is_asked_for(kind: Kind) -> None:
     async with kind.states() as states, kind.histories() as histories:
-        await states.save_state(kind.user, {}, "lasting")
-        await states.save_state(kind.user, {}, "short", ttl_seconds=0.2)
-        session = await histories.create_session(kind.user, "lasting")
-        await histories.append_message(session, said("hi"))
-        await histories.create_session(kind.user, "short", ttl_seconds=0.2)
+        for session_id, seconds in (("lasting", None), ("later", 3600), ("short", 0.2)):
+            await states.save_state(kind.user, {}, session_id, ttl_seconds=seconds)
+            await histories.create_session(kind.user, session_id, ttl_seconds=seconds)
+        await histories.append_message(await histories.create_session(kind.user, "lasting"), said("hi"))
         if kind.name != "http":
             for service in (states, histories):
                 expiries = {each.name: each.expires for each in service.repository.branches.iter_info()}
                 assert expiries[service.branch(kind.user, "lasting")] is None
-                assert expiries[service.branch(kind.user, "short")] is not None
-        await asyncio.sleep(0.4)
-        assert await states.list_sessions(kind.user) == ["lasting"]
+                assert expiries[service.branch(kind.user, "later")] is not None
+        async with asyncio.timeout(20):
+            for service in (states, histories):
+                while len(await service.list_sessions(kind.user)) == 3:  # noqa: ASYNC110 - it ends by the clock alone
+                    await asyncio.sleep(0.01)
         assert await states.export_state(kind.user, "short") is None
-        assert [each.id for each in await histories.list_sessions(kind.user)] == ["lasting"]
+        assert await states.list_sessions(kind.user) == ["lasting", "later"]
+        assert [each.id for each in await histories.list_sessions(kind.user)] == ["lasting", "later"]
 
 
 async def test_a_blank_id_is_a_uuid(kind: Kind) -> None:

@@ -1,4 +1,4 @@
-"""Attempts that fail at each step, and time limits that end once an event has come."""
+"""Attempts that fail at each step, time limits that end once an event has come, and the clock of an event loop."""
 
 from __future__ import annotations
 
@@ -28,3 +28,16 @@ async def times_out_after(event: asyncio.Event) -> AsyncIterator[None]:
             yield
         finally:
             ending.cancel()
+
+
+class LoopClock:
+    """The clock of the running event loop, which a test moves on: what is due is due however busy the machine is."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ahead = 0.0
+        real = loop.time
+        loop.time = lambda: real() + self._ahead  # type: ignore[method-assign]
+
+    def move_on(self, seconds: float) -> None:
+        self._ahead += seconds
