@@ -89,6 +89,9 @@ def test_writes_that_wait_at_once_share_a_sync(tmp_path: Path, disk: SlowDisk, t
         # The lock is free, so that others write and see the writes of others, none of which is acknowledged.
         later = [threads.submit(put, store, f"later {number}") for number in range(6)]
         assert eventually(lambda: len(list(store.keys("later"))) == 6)
+        assert store._syncs is not None
+        calls = store._syncs.open()._syncing._calls
+        assert eventually(lambda: len(calls) == 7), "each of them waits for a sync"
         assert store.get("first") == b"1"
         assert not any(future.done() for future in (first, *later))
         disk.release()

@@ -595,7 +595,7 @@ def test_a_state_over_an_encrypted_store(tmp_path: Path) -> None:
         first = state.commit("first")
         state["messages"].append({"role": "assistant", "content": "hello"})
         state.commit("second")
-        assert state.checkout(first.id[:5])["messages"] == [{"role": "user", "content": "hi"}]
+        assert state.checkout(first.id[:11])["messages"] == [{"role": "user", "content": "hi"}]
     with Versioned(Encrypted(Disk(tmp_path / "s"), NEW, old_keys=[KEY])) as state:
         state["more"] = 1
         state.commit("third")

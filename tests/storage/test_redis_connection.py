@@ -128,7 +128,7 @@ def test_batches_sent_together_wait_together_for_a_server_that_refuses_them() ->
             Redis(server.url, timeout=0.3) as store,
             Redis(server.url, timeout=20) as patient,
         ):
-            batches = [Batch({f"ref {number}": None}, {f"ref {number}": b"1"}) for number in range(16)]
+            batches = [Batch({f"ref {number}": None}, {f"ref {number}": b"1"}) for number in range(100)]
             busy = ConnectionPool.from_url(server.url).get_connection()
             busy.send_command("EVAL", "while true do end", 0)
             answers = True
@@ -139,14 +139,14 @@ def test_batches_sent_together_wait_together_for_a_server_that_refuses_them() ->
                     answers = False
             began = time.monotonic()
             outcomes = store.apply_each(batches)
-            assert time.monotonic() - began < 16 * 0.3 / 2
-            assert [type(outcome) for outcome in outcomes] == [StoreBusyError] * 16
-            assert len({id(outcome) for outcome in outcomes}) == 16
+            assert time.monotonic() - began < 100 * 0.3 / 2
+            assert [type(outcome) for outcome in outcomes] == [StoreBusyError] * 100
+            assert len({id(outcome) for outcome in outcomes}) == 100
             killer = threading.Timer(0.2, admin.script_kill)
             killer.start()
-            assert patient.apply_each(batches) == [True] * 16
+            assert patient.apply_each(batches) == [True] * 100
             killer.join()
-            assert patient.apply_each(batches) == [False] * 16
+            assert patient.apply_each(batches) == [False] * 100
             busy.disconnect()
     finally:
         server.close()
@@ -164,8 +164,8 @@ def answered(read: Callable[[], bytes | None]) -> bytes | None:
 
 
 def test_server_that_stalls(place_behind_proxy: Place) -> None:
-    proxy, store = place_behind_proxy.proxy, place_behind_proxy.open(0.3)
-    store.set("k", b"1")
+    proxy, store = place_behind_proxy.proxy, place_behind_proxy.open(1)
+    place_behind_proxy.direct.set("k", b"1")
     for kind in ("hold request", "hold reply"):
         proxy.arm(Fault(kind))
         with pytest.raises(UnreachableStoreError, match="in time") as caught:
@@ -183,14 +183,15 @@ def test_server_that_stalls(place_behind_proxy: Place) -> None:
 
 
 def test_loading_server_is_waited_for() -> None:
-    server = RedisServer(key_load_delay="2000", loading_process_events_interval_bytes="1024")
+    # It takes 25 s to load what is stored below, unless it is told to hurry.
+    server = RedisServer(key_load_delay="50000", loading_process_events_interval_bytes="1024")
     with (
         Redis(server.url, timeout=60) as store,
-        Redis(server.url, timeout=0.5) as hasty,
+        Redis(server.url, timeout=1) as hasty,
         redis.Redis(unix_socket_path=str(server.socket_path)) as admin,
     ):
         store.set("k", b"1")
-        admin.mset({f"other/{number}": bytes(2000) for number in range(500)})
+        admin.mset({f"other/{number}": os.urandom(2000) for number in range(500)})  # it answers after each of them
         admin.save()
         server.kill()
         starter = threading.Thread(target=server.restart)
@@ -202,6 +203,8 @@ def test_loading_server_is_waited_for() -> None:
             except UnreachableStoreError as error:
                 said = str(error)
         assert "still loading" in said
+        with redis.Redis(unix_socket_path=str(server.socket_path)) as now:
+            now.config_set("key-load-delay", 0)
         assert store.apply({"k": b"1"}, {"k": b"2"})
         starter.join()
     server.close()

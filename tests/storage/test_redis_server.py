@@ -20,6 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.support.servers.ports import quiet_port
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
 from versioned_state.errors import (
@@ -443,7 +444,7 @@ def test_words_of_the_server(said: str, error: type[StateError]) -> None:
 
 def test_server_that_is_demoted_and_comes_back(own_server: RedisServer, admin: redis.Redis) -> None:
     with (
-        Redis(own_server.url, prefix="demoted", timeout=0.5) as store,
+        Redis(own_server.url, prefix="demoted", timeout=2) as store,
         Redis(own_server.url, prefix="demoted", timeout=30) as patient,
     ):
         store.set("k", b"1")
@@ -477,7 +478,7 @@ def test_what_is_not_redis_says_so() -> None:
         thread.start()
         try:
             with pytest.raises(NotAStoreError, match="does not speak"):
-                Redis(f"redis://127.0.0.1:{listener.getsockname()[1]}", timeout=0.2)
+                Redis(f"redis://127.0.0.1:{listener.getsockname()[1]}", timeout=20)
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
@@ -570,21 +571,15 @@ def test_tls(redis_server: RedisServer, prefix: str, tmp_path: Path) -> None:
         front.close()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
 def test_cluster() -> None:
     """A store's keys are all on one server of the Cluster, found from any of them, also after they have moved."""
-    ports = [_free_port(), _free_port()]
+    ports = [quiet_port(), quiet_port()]
     servers = [
         RedisServer(
             port=str(port),
             bind="127.0.0.1",
             cluster_enabled="yes",
-            cluster_port=str(_free_port()),
+            cluster_port=str(quiet_port()),
             cluster_require_full_coverage="no",
         )
         for port in ports
