@@ -8,11 +8,12 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, get_ident
 
 import pytest
 
 from tests.support.processes import fork, join
+from tests.support.waiting import eventually
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, LimitExceededError, SandboxError
 from versioned_state.sandbox import BaseSandbox
 
@@ -291,12 +292,19 @@ def test_an_interrupt_stops_the_cell_and_keeps_the_names():
     with BaseSandbox() as sandbox:
         sandbox.run_ipython_cell("x = 1")
         old = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        main = get_ident()
+
+        def interrupt() -> None:
+            assert eventually((sandbox.folder / "began").exists)
+            signal.pthread_kill(main, signal.SIGALRM)
+
+        thread = Thread(target=interrupt)
+        thread.start()
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
             with pytest.raises(KeyboardInterrupt):
-                sandbox.run_ipython_cell("import time\ntime.sleep(1000)")
+                sandbox.run_ipython_cell("import time\nopen('began', 'w').close()\ntime.sleep(1000)")
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            thread.join()
             signal.signal(signal.SIGALRM, old)
         assert sandbox.run_ipython_cell("x") == "1"
 

@@ -364,7 +364,7 @@ def test_nothing_is_left_after_the_end(make: Callable[..., BaseSandbox]):
     assert marked(known) == []
     assert not Path(f"/proc/{supervisor}").exists()
     assert not any(home.exists() for home in homes)
-    assert open_files() == files
+    assert open_files() <= files  # those of earlier tests may be closed meanwhile
 
 
 def test_nothing_is_left_after_a_sandbox_that_was_forgotten():
