@@ -12,7 +12,7 @@ LOOKING = """
     import faulthandler, gc, threading, time
     from versioned_state.storage.call_lock import is_running
 
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(100, exit=True)
 
     class Node:
         pass

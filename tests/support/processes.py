@@ -95,6 +95,6 @@ def run_in_memory(program: str, folder: Path, *arguments: object, size: str = "5
 def run(program: str, *arguments: object, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Run such a program to its end. It must succeed."""
     process = start(program, *arguments, options=options)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)

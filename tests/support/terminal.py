@@ -92,7 +92,7 @@ def run_in_terminal(*args: str, cwd: Path, columns: int = 80, typed: bytes = b""
     try:
         os.write(master, typed)
         written = _read_all(master, until=time.monotonic() + 60)
-        return Screen(written.decode(), process.wait(timeout=10))
+        return Screen(written.decode(), process.wait(timeout=60))
     finally:
         process.kill()
         process.wait()
