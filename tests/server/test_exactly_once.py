@@ -18,6 +18,7 @@ from tests.support.services.gate import until
 from tests.support.services.sent import client_of, running
 from versioned_state import Memory, Repository
 from versioned_state.errors import StateError, UnreachableStoreError
+from versioned_state.server import operations
 from versioned_state.server.exactly_once import META
 from versioned_state.server.limits import Limits
 from versioned_state.server.operations import Services
@@ -282,7 +283,9 @@ async def test_a_copy_is_made_once_where_a_session_of_that_name_was_deleted_long
         fork = partial(http.post, "/v1/session/fork", params=SESSION | {"to": "copy"})
         monkeypatch.setattr(database, "clock", lambda: now() - 3_600_000_000)
         (await fork()).raise_for_status()
+        (branch,) = [name for name in services.sessions.repository.branches if "copy" in name]
         (await http.delete("/v1/session", params={"session_id": "copy"})).raise_for_status()
+        assert operations._beginning(services.sessions.repository, branch) is None
         monkeypatch.setattr(database, "clock", now)
         first = await fork(headers={"Idempotency-Key": "copy once"})
         again = await fork(headers={"Idempotency-Key": "copy once", **AGAIN})

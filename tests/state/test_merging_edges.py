@@ -159,7 +159,8 @@ def test_a_merge_is_canonical(case):
     assert again.commit().root == a.head.root
 
 
-def test_criss_cross_merges_lose_nothing():
+def criss_crossed() -> tuple[Versioned, Versioned]:
+    """Two branches that have merged each other's commit, so that they have two merge bases: x is 1 and y is 1."""
     a, _ = two(x=0, y=0)
     b = a.fork("b")
     a["x"] = 1
@@ -168,6 +169,11 @@ def test_criss_cross_merges_lose_nothing():
     b1 = b.commit("b1")
     a.merge(b1)
     b.merge(a1)
+    return a, b
+
+
+def test_criss_cross_merges_lose_nothing():
+    a, b = criss_crossed()
     a["x"] = 0
     a.commit("x back to 0")
     b["y"] = 0
@@ -180,14 +186,7 @@ def test_criss_cross_merges_lose_nothing():
 
 
 def test_a_dry_run_of_a_criss_cross_merge_shows_what_the_merge_does():
-    a, _ = two(x=0, y=0)
-    b = a.fork("b")
-    a["x"] = 1
-    a1 = a.commit("a1")
-    b["y"] = 1
-    b1 = b.commit("b1")
-    a.merge(b1)
-    b.merge(a1)
+    a, b = criss_crossed()
     a["z"] = 1
     a.commit("z")
     b["x"] = 0

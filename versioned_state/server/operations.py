@@ -650,11 +650,11 @@ async def _undo_turns(call: Call) -> Any:
         return None
 
 
-def _beginning(repository: Repository, branch: str) -> int:
-    """Return the time at which a branch began, after its last deletion."""
-    return [position.time for position in takewhile(lambda each: each.commit is not None, repository.reflog(branch))][
-        -1
-    ]
+def _beginning(repository: Repository, branch: str) -> int | None:
+    """Return the time at which a branch began, after its last deletion, or None if it is deleted now."""
+    life = takewhile(lambda position: position.commit is not None, repository.reflog(branch))
+    times = [position.time for position in life]
+    return times[-1] if times else None
 
 
 @_operation(
@@ -677,7 +677,7 @@ async def _fork_session(call: Call) -> Any:
             raise
         branch = sessions.branch(call.user_id, to)
         made_at = await sessions.run_in_turn(branch, lambda: _beginning(sessions.repository, branch))
-        if made_at < request.since:
+        if made_at is None or made_at < request.since:
             raise
         made = to
     return {"session_id": made}

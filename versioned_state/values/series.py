@@ -27,14 +27,7 @@ from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.trees.chunker import MapLeafChunker
 from versioned_state.values.trees.edit import Edit, append_leaves, edit_map, splice
-from versioned_state.values.trees.nodes import (
-    Node,
-    Nodes,
-    Shape,
-    extended_leaf,
-    map_leaf,
-    written_entries,
-)
+from versioned_state.values.trees.nodes import Node, Nodes, Shape, extended_leaf, map_leaf, written_entries
 from versioned_state.values.trees.references import inlined_cell, tree_cell, tree_of
 from versioned_state.values.trees.tree import Tree, empty, find, iter_items, iter_items_back, locate, rank, top_of
 
